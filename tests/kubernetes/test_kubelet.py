@@ -1,17 +1,19 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""playbooks/upgrade.yml on a node with a real kubelet and containerd, whose pods are real processes.
+"""A node with a real kubelet and containerd, whose pods are real processes, and NVIDIA's device plugin there.
 
-The kubelet is that of the directory in GPU_FLEET_KUBERNETES; containerd, runc and the CNI plug-ins are Debian sid's.
-Simplified: the test advertises the GPUs of the node as an administrator may, in place of a device plugin, and pods have
-the network of the machine. On cgroup v1 the kubelet is allowed to start there.
+The kubelet and the plugin are those of the directory in GPU_FLEET_KUBERNETES, the plugin optional; containerd, runc and
+the CNI plug-ins are Debian sid's. Simplified: pods have the network of the machine, NVML is a mock with the GPUs of a
+simulated host, none of them in MIG mode, and the upgrade is tried with GPUs that the test advertises, as an
+administrator may. The kubelet is allowed to start on cgroup v1.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -25,6 +27,8 @@ from testbed import settings
 from testbed.images import CONTAINER_IMAGE, Image
 from tests.kubernetes.control_plane import VARIABLE, ControlPlane
 from tests.kubernetes.nodes import hold, meanwhile, note, upgrade_nodes
+from tests.unit.gpu_simulator_host.support import SimulatedHost
+from tests.unit.kubernetes_node.test_kubernetes_manifests import H200, by_kind, plan, smi
 from tests.unit.upgrade.test_upgrade_playbook import steps
 
 NODE = "gpu1"
@@ -82,10 +86,11 @@ setsid /kubernetes/kubelet --config=/node/kubelet.json --kubeconfig=/node/kubeco
 
 @dataclass(frozen=True)
 class Node:
-    """A container with a kubelet."""
+    """A container with a kubelet: its name, what it sees as /node, and the programs of Kubernetes."""
 
     name: str
-    cluster: ControlPlane
+    directory: Path
+    programs: Path
 
     def run(self, script: str) -> str:
         """What a shell prints there."""
@@ -107,8 +112,8 @@ def podman(*words: str | Path) -> str:
 
 @pytest.fixture(name="node", scope="module")
 def _node(tmp_path_factory: pytest.TempPathFactory, plane: ControlPlane) -> Iterator[Node]:
-    kubelet = Path(os.environ[VARIABLE]).resolve() / "kubelet"
-    if not kubelet.exists():
+    programs = Path(os.environ[VARIABLE]).resolve()
+    if not (programs / "kubelet").exists():
         pytest.skip(f"no kubelet in the directory of {VARIABLE}")
     directory, volume = tmp_path_factory.mktemp("node"), tmp_path_factory.mktemp("volume")
     (directory / "containerd.toml").write_text(CONTAINERD)
@@ -129,10 +134,10 @@ def _node(tmp_path_factory: pytest.TempPathFactory, plane: ControlPlane) -> Iter
         *("run", "--detach", f"--name={name}", f"--label={settings.LABEL}", "--privileged"),
         *("--network=host", "--cgroupns=private", "--entrypoint=sleep"),
         *(f"--volume={directory}:/node", f"--volume={volume}:/var/lib/node"),
-        *(f"--volume={kubelet}:/kubernetes/kubelet:ro", Image("host", "sid").name, "infinity"),
+        *(f"--volume={programs}:/kubernetes:ro", Image("host", "sid").name, "infinity"),
     )
     plane.real.add(NODE)
-    node = Node(name, plane)
+    node = Node(name, directory, programs)
     try:
         node.run(PREPARE)
         plane.wait_for(lambda: is_ready(plane), 120)
@@ -226,3 +231,52 @@ def test_a_node_whose_engine_is_down_is_not_returned(
         done = upgrade_nodes(tmp_path, cluster, token, {NODE: {"idle_timeout_s": 60}}, *hooks)
     assert done.rc == 0 and steps(tmp_path) == {NODE: "in_service"}, done.output
     assert back == [{NODE}] and cluster.cordoned(NODE) == set()
+
+
+def test_pods_see_exactly_the_gpus_that_the_device_plugin_gives_them(
+    tmp_path: Path, node: Node, cluster: ControlPlane
+) -> None:
+    if not (node.programs / "nvidia-device-plugin").exists() or not shutil.which("cc"):
+        pytest.skip(f"needs nvidia-device-plugin in the directory of {VARIABLE}, and a C compiler")
+    # Its NVML is a mock that has the GPUs of a simulated host; their device nodes are those of no driver.
+    simulated = SimulatedHost(tmp_path / "simulated", [{"model": "h200", "count": 8}])
+    assert simulated.run("up") == 0
+    printed, _status = simulated.smi("--query-gpu=uuid,pci.bus_id,name --format=csv,noheader")
+    gpus = [line.split(", ") for line in printed.splitlines()]
+    lines = (f"{uuid} {minor} {bus} {name}\n" for minor, (uuid, bus, name) in enumerate(gpus))
+    (node.directory / "gpus").write_text("".join(lines))
+    source = Path(__file__).with_name("nvml.c")
+    library = node.directory / "libnvidia-ml.so.1"
+    subprocess.run(["cc", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-o", library, source], check=True)
+    node.run("for n in 0 1 2 3 4 5 6 7 255; do mknod /dev/nvidia$n c 195 $n; done; mv /dev/nvidia255 /dev/nvidiactl")
+
+    def serve(*options: str) -> None:
+        settings = "LD_LIBRARY_PATH=/node NVML_GPUS=/node/gpus DP_DISABLE_HEALTHCHECKS=all"
+        plugin = f"/kubernetes/nvidia-device-plugin --pass-device-specs {' '.join(options)}"
+        node.run(f"pkill -x nvidia-device-p || true; {settings} setsid {plugin} >>/node/plugin.log 2>&1 &")
+
+    def allocatable(resource: str) -> str:
+        return str(cluster.node(NODE)["status"]["allocatable"].get(resource, ""))
+
+    serve()
+    cluster.wait_for(lambda: allocatable("nvidia.com/gpu") == "8", 60)
+    for word, count in (("two", 2), ("six", 6), ("none", 1)):
+        cluster.create("/apis/apps/v1/namespaces/default/deployments", workload("Deployment", word, gpus=count))
+        cluster.wait_for(lambda word=word: word == "none" or node.processes(word), 120)
+    seen = {}
+    for word in ("two", "six"):
+        (process,) = node.processes(word)
+        nodes = {name for name in node.run(f"ls /proc/{process}/root/dev").split() if name[len("nvidia") :].isdigit()}
+        environment = node.run(f"tr '\\0' '\\n' </proc/{process}/environ").splitlines()
+        (given,) = (line.partition("=")[2] for line in environment if line.startswith("NVIDIA_VISIBLE_DEVICES="))
+        assert {f"nvidia{minor}" for minor, (uuid, *_) in enumerate(gpus) if uuid in given.split(",")} == nodes
+        seen[word] = nodes
+    assert [len(nodes) for nodes in seen.values()] == [2, 6] and not seen["two"] & seen["six"]
+    assert not node.processes("none")
+
+    # Shared by the configuration that the role writes.
+    planned = plan(smi(*[H200] * 8), node=NODE, time_slicing={"nvidia.com/gpu": 4}, time_slicing_rename=True)
+    (content,) = by_kind(planned, "ConfigMap")["data"].values()
+    (node.directory / "shared.yaml").write_text(content)
+    serve("--config-file=/node/shared.yaml")
+    cluster.wait_for(lambda: allocatable("nvidia.com/gpu.shared") == "32", 60)
