@@ -274,7 +274,14 @@ class ControlPlane:
         return found
 
     def clear(self) -> None:
-        """Delete what tests have left: nodes, what makes pods, pods, budgets, claims."""
+        """Delete what tests have left: nodes, what makes pods, pods, budgets, claims.
+
+        The API server is started or goes on again where a test that failed has left it killed or stopped.
+        """
+        if self.processes["kube-apiserver"].poll() is not None:
+            self.start("kube-apiserver")
+        self.processes["kube-apiserver"].send_signal(signal.SIGCONT)
+        self.wait()
         for path in (
             "/apis/apps/v1/deployments",
             "/apis/apps/v1/replicasets",

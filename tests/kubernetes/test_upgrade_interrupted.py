@@ -88,7 +88,6 @@ def test_an_api_server_that_does_not_come_back_at_drain_or_return(
                 cluster.processes["kube-apiserver"].send_signal(signal.SIGCONT)
             else:
                 cluster.start("kube-apiserver")
-            cluster.wait()
 
     proxy.before = before
     given = {**by_way_of(proxy, cluster, tmp_path, token), "idle_timeout_s": 120, "batch": 1}
