@@ -74,14 +74,14 @@ def _free_ports(count: int) -> list[int]:
 class ControlPlane:
     """Its programs by name, and requests to it as its administrator.
 
-    real: names of the nodes that have a kubelet, for which nothing is reported here.
+    with_kubelet: names of the nodes that have one, for which nothing is reported here.
     """
 
     directory: Path
     url: str
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     commands: dict[str, list[str]] = field(default_factory=dict)
-    real: set[str] = field(default_factory=set)
+    with_kubelet: set[str] = field(default_factory=set)
 
     @property
     def certificate(self) -> Path:
@@ -307,7 +307,7 @@ class ControlPlane:
     def _delete_all(self, path: str) -> int:
         """Delete the objects of a kind in all namespaces; returns how many there were. A kubelet keeps its node."""
         collection, _, plural = path.rpartition("/")
-        found = [one for one in self.get(path)["items"] if one["metadata"]["name"] not in self.real]
+        found = [one for one in self.get(path)["items"] if one["metadata"]["name"] not in self.with_kubelet]
         for one in found:
             metadata = one["metadata"]
             namespace = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""
@@ -367,7 +367,7 @@ class _Kubelets(threading.Thread):
             # A test stops or kills the API server, and removes what was just read.
             with suppress(OSError, RefusedError, json.JSONDecodeError, http.client.HTTPException):
                 for pod in self._plane.get("/api/v1/pods?resourceVersion=0")["items"]:
-                    if pod["spec"].get("nodeName") and pod["spec"]["nodeName"] not in self._plane.real:
+                    if pod["spec"].get("nodeName") and pod["spec"]["nodeName"] not in self._plane.with_kubelet:
                         with suppress(RefusedError):
                             self._report(pod)
 

@@ -136,7 +136,7 @@ def _node(tmp_path_factory: pytest.TempPathFactory, plane: ControlPlane) -> Iter
         *(f"--volume={directory}:/node", f"--volume={volume}:/var/lib/node"),
         *(f"--volume={programs}:/kubernetes:ro", Image("host", "sid").name, "infinity"),
     )
-    plane.real.add(NODE)
+    plane.with_kubelet.add(NODE)
     node = Node(name, directory, programs)
     try:
         node.run(PREPARE)
@@ -152,7 +152,7 @@ def _node(tmp_path_factory: pytest.TempPathFactory, plane: ControlPlane) -> Iter
         end = "pkill -x kubelet; ctr -n k8s.io tasks ls -q | xargs -r -n1 ctr -n k8s.io tasks kill -s 9; sleep 1; true"
         node.run(f"{end}; pkill -x containerd; umount /var/lib/kubelet || true")
         podman("rm", "--force", "--time=0", name)
-        plane.real.discard(NODE)
+        plane.with_kubelet.discard(NODE)
 
 
 def is_ready(plane: ControlPlane) -> bool:
