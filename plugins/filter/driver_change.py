@@ -9,7 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.gpu.fleet.plugins.plugin_utils._driver_change import WHEN_BUSY, decide_change
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.driver_users import (
+    WHEN_BUSY,
+    decide_change,
+)
 
 
 def driver_change(

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._packages.plan import PackagePlan
-from ansible_collections.gpu.fleet.plugins.plugin_utils._driver_packages import family as driver_family
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.packages import family as driver_family
 
 from tests.conftest import COUNT
 from tests.live_archive.archive import SUITES, ArchiveRoot, lists_of

@@ -14,7 +14,10 @@ from typing import Any
 
 from ...module_utils._knowledge.cuda import DRIVER_OF_CUDA
 from .._compatibility import CompatibilityRequest, RequestedGpu, check, fits, read_gpus
-from .._cuda_packages import (
+from .._platforms import platform_of
+from .._variable_forms import is_list, shown
+from .contract import RUN_ONLY, Plan, Planner, RecordedHost, RequestError, inputs_of, is_of, is_true
+from .cuda_packages import (
     LOCK_FILE,
     LOCK_PLUGIN,
     Change,
@@ -27,9 +30,6 @@ from .._cuda_packages import (
     parse_changes,
     parse_offers,
 )
-from .._platforms import platform_of
-from .._variable_forms import is_list, shown
-from .contract import RUN_ONLY, Plan, Planner, RecordedHost, RequestError, inputs_of, is_of, is_true
 
 CUDA = "cuda"
 INSTALL, REMOVE = "install", "remove"

@@ -14,7 +14,10 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from .._compatibility import CompatibilityRequest, RequestedGpu, check, cudnn_row, cudnn_versions, fits, read_gpus
-from .._cuda_packages import (
+from .._platforms import platform_of
+from .._variable_forms import is_list, is_true, shown
+from .contract import RUN_ONLY, Plan, Planner, RecordedHost, RequestError, inputs_of, is_of
+from .cuda_packages import (
     LOCK_FILE,
     LOCK_PLUGIN,
     CudaPackage,
@@ -26,9 +29,6 @@ from .._cuda_packages import (
     packages_for,
     parse_offers,
 )
-from .._platforms import platform_of
-from .._variable_forms import is_list, is_true, shown
-from .contract import RUN_ONLY, Plan, Planner, RecordedHost, RequestError, inputs_of, is_of
 
 CUDNN = "cudnn"
 INSTALL, REMOVE = "install", "remove"

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpu.fleet.plugins.plugin_utils._cuda_packages import (
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import RequestError
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.cuda import OF_TOOLKITS, REPOSITORY, TABLES
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.cuda_packages import (
     CudaPackage,
     Offer,
     driver_changes,
@@ -20,8 +22,6 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._cuda_packages import (
     parse_changes,
     parse_offers,
 )
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import RequestError
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.cuda import OF_TOOLKITS, REPOSITORY, TABLES
 
 ROLES = Path(__file__).resolve().parents[3] / "roles"
 

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
-from ansible_collections.gpu.fleet.plugins.plugin_utils import _driver_plan
 from ansible_collections.gpu.fleet.plugins.plugin_utils._compatibility import read_gpus
-from ansible_collections.gpu.fleet.plugins.plugin_utils._driver_offers import parse_apt, parse_dnf
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver import selection
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.offers import parse_apt, parse_dnf
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.stages import PLANNER
 
 from tests.conftest import ROOT
@@ -88,8 +88,8 @@ def driver_plan(
     asked["companions"] = tuple(request.get("companions") or ())
     lists = {name: tuple(host.get(name) or ()) for name in ("family", "unmanaged")}
     values = {name: str(host.get(name) or "") for name in ("today", "driver", "driver_kind", "recorded_source")}
-    known = _driver_plan.HostFacts(**{**host, **lists, **values, "gpus": read_gpus(host.get("gpus") or ())})
+    known = selection.HostFacts(**{**host, **lists, **values, "gpus": read_gpus(host.get("gpus") or ())})
     shown, listed = (str(offered.get(name) or "") for name in ("shown", "listed"))
     packages = parse_apt(shown, listed, known.repositories) if known.uses_apt else parse_dnf(listed)
-    found = _driver_plan.Offered(packages, str(offered.get("recommended") or ""), bool(offered.get("is_complete")))
-    return _driver_plan.driver_plan(_driver_plan.Request(**asked), known, found, table).as_dict()
+    found = selection.Offered(packages, str(offered.get("recommended") or ""), bool(offered.get("is_complete")))
+    return selection.driver_plan(selection.Request(**asked), known, found, table).as_dict()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleFilterError
 from ansible_collections.gpu.fleet.plugins.filter.driver_change import driver_change
-from ansible_collections.gpu.fleet.plugins.plugin_utils._driver_change import kernel_packages
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.kernel_packages import kernel_packages
 
 JOB: dict[str, Any] = {"name": "python3", "pid": 4711, "device": "/dev/nvidia0", "stop": None}
 PLUGIN = {"name": "nvidia-device-p", "pid": 12, "device": "/dev/nvidiactl", "stop": "the Kubernetes device plugin"}

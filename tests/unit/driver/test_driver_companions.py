@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpu.fleet.plugins.plugin_utils._driver_companions import Needs, plan_companions
-from ansible_collections.gpu.fleet.plugins.plugin_utils._driver_packages import DriverRequest, packages_for
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.companions import Needs, plan_companions
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.packages import DriverRequest, packages_for
 
 ROOT = Path(__file__).resolve().parents[3]
 TABLE = yaml.safe_load((ROOT / "roles/nvidia_driver/vars/packages.yml").read_text(encoding="utf-8"))[

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.distributions import PLATFORMS, Platform
-from ansible_collections.gpu.fleet.plugins.plugin_utils._driver_packages import (
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.packages import (
     DriverRequest,
     DriverRequestError,
     packages_for,

@@ -14,7 +14,7 @@ import platform
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._driver_offers import QUERY_FORMATS, parse_dnf
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.offers import QUERY_FORMATS, parse_dnf
 
 from tests.unit.mock_repositories.test_contract import places
 from tests.unit.real_indexes.test_branches import planned

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._kernel_packages import headers_package as kernel_headers
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.kernel_packages import (
+    headers_package as kernel_headers,
+)
 
 from tests.unit.driver.plans import DEBIAN, EL, UBUNTU, facts, stage
 

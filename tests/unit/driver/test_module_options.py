@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._cuda.reload import differing_parameters
-from ansible_collections.gpu.fleet.plugins.plugin_utils import _module_options
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver import module_options as planner
 
 from tests.unit.driver.plans import DEBIAN, facts, stage
 
 
 def module_options(options: dict[Any, Any]) -> dict[str, Any]:
     """The options as tasks read them."""
-    return _module_options.module_options(options).as_dict()
+    return planner.module_options(options).as_dict()
 
 
 # Of /proc/driver/nvidia/params on a real host with an H200, driver 580.159.04.

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._module_signatures import (
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.module_signatures import (
     signature_problems as module_signatures,
 )
 

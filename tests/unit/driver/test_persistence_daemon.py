@@ -13,8 +13,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._persistence_daemon import daemon_files
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import RequestError
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.persistence_daemon import daemon_files
 
 from tests.unit.driver.plans import EL, facts, stage
 

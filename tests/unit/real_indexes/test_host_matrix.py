@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._packages.plan import PackagePlan
-from ansible_collections.gpu.fleet.plugins.plugin_utils._driver_packages import family as driver_family
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.packages import family as driver_family
 
 from tests.conftest import COUNT, EFFORT
 from tests.unit.real_indexes.apt_root import AptRoot, field_of

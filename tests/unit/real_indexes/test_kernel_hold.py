@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._driver_change import kernel_packages
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.kernel_packages import kernel_packages
 
 from tests.unit.driver.plans import UBUNTU, facts
 from tests.unit.plays import run_play

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ....module_utils._common.masking import masked
-from ..._driver_change import decide_change
-from ..._driver_offers import DISTRIBUTION
-from ..._driver_plan import DriverPlan
-from ..._kernel_packages import headers_package
+from .driver_users import decide_change
 from .host import Host
+from .kernel_packages import headers_package
+from .offers import DISTRIBUTION
 from .request import DKMS, ENROLL, Request
+from .selection import DriverPlan
 
 _DEFAULT_KERNEL = re.compile("vmlinuz-(.+)")
 # Of the modules of a distribution, with the key of its kernels.

@@ -12,12 +12,12 @@ from functools import cached_property
 from typing import Any
 
 from ..._compatibility import CompatibilityError, CompatibilityRequest, check, read_gpus
-from ..._driver_companions import Companions, Needs, plan_companions
-from ..._driver_packages import family, owners
-from ..._driver_plan import HostFacts
 from ..._platforms import platform_of
 from ..contract import RecordedHost, RequestError
+from .companions import Companions, Needs, plan_companions
+from .packages import family, owners
 from .request import DKMS, Request
+from .selection import HostFacts
 
 DRIVER = "nvidia_driver"
 _GCC = re.compile(r"=(\d+)\d{4}$")

@@ -10,13 +10,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..._driver_change import kernel_packages
-from ..._driver_companions import IMEX_NODES_FILE
-from ..._module_signatures import signature_problems
-from ..._persistence_daemon import OWN, daemon_files
 from ..contract import RequestError
 from .change import requested_pattern
+from .companions import IMEX_NODES_FILE
 from .host import Host
+from .kernel_packages import kernel_packages
+from .module_signatures import signature_problems
+from .persistence_daemon import OWN, daemon_files
 from .plan import needs_activation
 from .request import Request
 

@@ -13,13 +13,13 @@ from typing import Any
 
 from ....module_utils._common.masking import masked
 from ..._compatibility import CompatibilityError
-from ..._driver_offers import DISTRIBUTION
-from ..._driver_packages import DriverRequestError
-from ..._driver_plan import DriverPlan, Offered, driver_plan
 from ..contract import Plan, RequestError, inputs_of, is_of
 from .change import disk_space, preferences
 from .host import Host
+from .offers import DISTRIBUTION
+from .packages import DriverRequestError
 from .request import DKMS, REPOSITORIES, Request, against_variables
+from .selection import DriverPlan, Offered, driver_plan
 
 INSTALL, ACTIVATE, REMOVE = "install", "activate", "remove"
 """Steps."""

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
-from ..._driver_offers import DISTRIBUTION
-from ..._driver_plan import RUNFILE
-from ..._driver_plan import Request as Selection
-from ..._module_options import ModuleOptions, module_options
 from ..._variable_forms import is_list, shown
 from ..contract import RUN_ONLY, RequestError, is_true
+from .module_options import ModuleOptions, module_options
+from .offers import DISTRIBUTION
+from .selection import RUNFILE
+from .selection import Request as Selection
 
 DKMS, ENROLL = "dkms", "enroll"
 LOCAL = "local_repository"

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..._driver_offers import parse_apt, parse_dnf
-from ..._driver_plan import Offered
 from ..contract import Plan, Planner, Stage
 from . import change, installation
 from .host import Host
+from .offers import parse_apt, parse_dnf
 from .plan import TABLE, host_of, plan, select, unmanaged_note
 from .request import Request
+from .selection import Offered
 
 _Known = Mapping[str, Any]
 _Part = Callable[[Request, Host, _Known, _Known], Mapping[str, Any]]

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ._driver_offers import upstream
+from .offers import upstream
 
 PARTS = ("fabric_manager", "gdrcopy", "imex", "nvlink5", "persistence_daemon", "storage")
 """Companions of a driver."""

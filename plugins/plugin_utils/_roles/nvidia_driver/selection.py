@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Decide the driver of a host: version, kernel modules, packages, removals and pins. Private to this collection.
+"""Which driver a host gets: version, kernel modules, packages, removals and pins. Private to this collection.
 
 Pure: the request, the facts of the host, and what its repositories offer in, the plan out. The role carries it out.
 """
@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from ..module_utils._knowledge.branches import KNOWN_BRANCHES, NEW_FEATURE_BRANCHES
-from ._compatibility import (
+from ....module_utils._knowledge.branches import KNOWN_BRANCHES, NEW_FEATURE_BRANCHES
+from ..._compatibility import (
     KINDS,
     CompatibilityRequest,
     Findings,
@@ -24,8 +24,8 @@ from ._compatibility import (
     choose_kernel_modules,
     kernel_failure,
 )
-from ._compatibility import fits as fitting_values
-from ._driver_offers import (
+from ..._compatibility import fits as fitting_values
+from .offers import (
     DISTRIBUTION,
     EXCLUDED,
     PINNED,
@@ -36,7 +36,7 @@ from ._driver_offers import (
     upstream,
     version_key,
 )
-from ._driver_packages import (
+from .packages import (
     GPUDIRECT_PARTS,
     NEWEST,
     DriverRequest,

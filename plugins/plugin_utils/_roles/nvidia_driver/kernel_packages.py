@@ -1,0 +1,70 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Packages of the kernels of the supported distributions. Private to this collection. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+# Enterprise Linux: 5.14.0-503.el9.aarch64+64k, 6.12.0-55.el10.x86_64+rt-debug; Oracle: 5.15.0-306.el9uek.x86_64.
+_RPM = re.compile(r"(?P<base>[^+]+?)(?:\+(?P<variant>[a-z0-9-]+))?")
+# The real-time kernel of EL 9.2 and older has no variant at its end: 5.14.0-284.30.1.rt14.315.el9_2.x86_64.
+_REAL_TIME = re.compile(r"\.rt\d+\.")
+# Packages that have the kernel's name and are not booted or built against.
+_NOT_KERNEL = re.compile(
+    r"linux-(?:libc-dev|doc|source|perf|cpupower|firmware|base|(?:\S+-)?(?:tools|buildinfo))(?:-.*)?"
+)
+_RPM_KERNEL = re.compile(r"kernel(?:-(?:rt|64k|uek|uki|core|modules|devel|matched|extra|internal|partner|virt|kvm))*")
+_OF_ONE_KERNEL = re.compile(r"-\d+\.\d+\.\d+-\d+")
+
+
+def headers_package(kernel: str, manager: str) -> str:
+    """The package with the headers of a kernel, which is named as `uname -r` prints it.
+
+    `manager` is apt or dnf. Kernels with pages of 64 KiB, for debugging and for real time have packages of their own,
+    and so has Oracle's Unbreakable Enterprise Kernel.
+    """
+    if manager == "apt":
+        return f"linux-headers-{kernel}"
+    found = _RPM.fullmatch(kernel)
+    base, variant = (found["base"], found["variant"] or "") if found else (kernel, "")
+    if _REAL_TIME.search(base) and not variant:
+        variant = "rt"
+    if "uek" in base:
+        parts = variant.split("-") if variant else []
+        # Its kernel with pages of 64 KiB is kernel-uek64k.
+        name = "kernel-uek64k" if "64k" in parts else "kernel-uek"
+        variant = "-".join(part for part in parts if part != "64k")
+    else:
+        name = "kernel"
+    return "-".join(part for part in (name, variant, "devel", base) if part)
+
+
+def kernel_packages(installed: Iterable[str], kernels: Iterable[str]) -> list[str]:
+    """The installed packages that pin the kernel, sorted: those of `kernels`, and metapackages that install new ones.
+
+    `kernels` are as `uname -r` prints them. With rpm all versions have the same names.
+    """
+    names = set(installed)
+    images = {name for name in names if re.match(r"linux-image-(?!\d|unsigned-|extra-)", name)}
+    flavours = "|".join(re.escape(name.removeprefix("linux-image-")) for name in images)
+    releases = "|".join(re.escape(part) for kernel in kernels for part in (kernel, _without_flavour(kernel)))
+    of_kernel = re.compile(rf"linux-(?:.*-)?(?:{releases})(?:-common|-unsigned)?")
+    metapackage = re.compile(rf"linux-(?:.*-)?(?:{flavours or '(?!)'})")
+    return sorted(
+        name
+        for name in names
+        if not _NOT_KERNEL.fullmatch(name)
+        and (
+            of_kernel.fullmatch(name)
+            or (metapackage.fullmatch(name) and not _OF_ONE_KERNEL.search(name))
+            or _RPM_KERNEL.fullmatch(name)
+        )
+    )
+
+
+def _without_flavour(kernel: str) -> str:
+    """6.8.0-151 of 6.8.0-151-generic: headers that all flavours share are named so."""
+    return re.sub(r"-[^-\d][^-]*$", "", kernel)
