@@ -32,7 +32,7 @@ from ._roles import (
     nvidia_repository,
     slurm_gres,
 )
-from ._roles.contract import RequestError
+from ._roles.contract import RequestError, is_true
 from ._roles.nvidia_driver import request as driver
 from ._roles.registry import DEFAULT_ROLES, GPU_ROLES, REMOVED_ROLES, ROLES, variables_of
 from ._variable_forms import Spec, form_refusals, is_list, shown
@@ -281,8 +281,9 @@ def _repositories(
         "cudnn": lambda: cudnn.Request.read(variables, tables.cudnn),
         "nvidia_container_toolkit": lambda: container_toolkit.Request.read(variables),
     }
-    # An unmanaged driver that fits is kept, and needs no repository.
-    is_kept = host.has_driver and "nvidia_driver" not in host.records
+    # An unmanaged driver is kept or refused, and needs no repository, unless it is to be replaced.
+    replaces = is_true(variables.get("nvidia_driver_replace_unmanaged"))
+    is_kept = host.has_driver and "nvidia_driver" not in host.records and not replaces
     found: dict[str, str] = {}
     for role, read in requests.items():
         if role not in roles or (role == "nvidia_driver" and is_kept):

@@ -413,3 +413,10 @@ def test_options_of_the_module_are_named_as_variables_of_the_role(message: str, 
 def test_frameworks_and_monitoring_are_refused_before_anything_is_changed(given: dict[str, Any], refusal: str) -> None:
     (found,) = preflight(given).refusals
     assert refusal in found
+
+
+@pytest.mark.parametrize("replace", [True, False])
+def test_the_repository_of_an_unmanaged_driver_is_checked_where_it_is_replaced(replace: bool) -> None:
+    given = {"nvidia_driver_source": "ppa", "nvidia_driver_replace_unmanaged": replace}
+    refusals = preflight(given, host(has_driver=True), ("nvidia_driver",)).refusals
+    assert ["the graphics-drivers PPA is for Ubuntu" in one for one in refusals] == [True] * replace

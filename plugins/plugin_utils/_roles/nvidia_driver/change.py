@@ -14,9 +14,9 @@ from ....module_utils._common.masking import masked
 from .driver_users import decide_change
 from .host import Host
 from .kernel_packages import headers_package
-from .offers import DISTRIBUTION
 from .request import DKMS, ENROLL, Request
 from .selection import DriverPlan
+from .sources import DISTRIBUTION
 
 _DEFAULT_KERNEL = re.compile("vmlinuz-(.+)")
 # Of the modules of a distribution, with the key of its kernels.

@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from .sources import source_at
+
 _FIELD = re.compile(r"^(Package|Version|Depends|Source): *(.*)$", re.MULTILINE)
 # What `apt-cache policy` prints: a package, a version with its priority, a place that has it, with its own.
 _POLICY_NAME = re.compile(r"(\S+):")
@@ -22,13 +24,6 @@ _UPSTREAM = re.compile(r"(?:\d+:)?(\d{3}(?:\.\d+)+)(?=$|[-+~])")
 # What differs in the names of a transitional package and of the one that it installs.
 _VARIANT = re.compile(r"-\d{3}(?:-server)?(?:-open)?(?=-|$)")
 _CREDENTIALS = re.compile(r"//[^/@]*@")
-# Where repositories with drivers are, unless their URLs are given: NVIDIA's, the PPA, and NVIDIA's in one package.
-_PLACES = {
-    "cuda_repository": re.compile(r"/compute/cuda/repos/"),
-    "ppa": re.compile(r"//ppa\.launchpad(?:content)?\.net/graphics-drivers/"),
-    "local_repository": re.compile(r"/nvidia-driver-local-repo-"),
-}
-DISTRIBUTION = "distribution"
 QUERY_FORMATS = {False: "%{name} %{version}\n", True: "%{name} %{version}-%{release}\n%{files}\n"}
 """What `dnf repoquery` prints of a package, without and with its files: the directory of a module names its kernel."""
 _MODULE_FILE = re.compile(r"(?:/usr)?/lib/modules/([^/]+)/.+\.ko(?:\.\w+)?$")
@@ -133,7 +128,7 @@ def source_of(place: str, repositories: Mapping[str, str]) -> str:
     for source, known in repositories.items():
         if known and f"{url.split()[0].rstrip('/')}/".startswith(f"{_CREDENTIALS.sub('//', known).rstrip('/')}/"):
             return source
-    return next((source for source, pattern in _PLACES.items() if pattern.search(url)), DISTRIBUTION)
+    return source_at(url)
 
 
 def _becomes(name: str, depends: str) -> str:

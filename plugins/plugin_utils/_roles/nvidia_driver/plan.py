@@ -16,10 +16,10 @@ from ..._compatibility import CompatibilityError
 from ..contract import Plan, RequestError, inputs_of, is_of
 from .change import disk_space, preferences
 from .host import Host
-from .offers import DISTRIBUTION
 from .packages import DriverRequestError
-from .request import DKMS, REPOSITORIES, Request, against_variables
+from .request import DKMS, Request, against_variables
 from .selection import DriverPlan, Offered, driver_plan
+from .sources import DISTRIBUTION, source_named
 
 INSTALL, ACTIVATE, REMOVE = "install", "activate", "remove"
 """Steps."""
@@ -175,7 +175,7 @@ def _tasks(request: Request, host: Host, steps: Sequence[str]) -> dict[str, Any]
         # What the last run has left, for a rollback and for what is no longer needed.
         "former": {
             "preferences": preferences(host, recorded.get("pins", [])),
-            "repository": REPOSITORIES.get(source, ""),
+            "repository": source_named(source).repository,
             "changes_source": source != request.source,
             "held": list(recorded.get("held", [])),
             "pinned": list(recorded.get("pinned", [])),

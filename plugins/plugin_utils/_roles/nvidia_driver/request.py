@@ -16,14 +16,10 @@ from typing import Any
 from ..._variable_forms import is_list, shown
 from ..contract import RUN_ONLY, RequestError, is_true
 from .module_options import ModuleOptions, module_options
-from .offers import DISTRIBUTION
-from .selection import RUNFILE
 from .selection import Request as Selection
+from .sources import DISTRIBUTION, RUNFILE, source_named
 
 DKMS, ENROLL = "dkms", "enroll"
-LOCAL = "local_repository"
-REPOSITORIES: Mapping[str, str] = {"cuda_repository": "cuda", "ppa": "graphics_drivers", LOCAL: "local"}
-"""The repository of the role nvidia_repository by source."""
 SHIM_KEY, SHIM_CERTIFICATE = "/var/lib/shim-signed/mok/MOK.priv", "/var/lib/shim-signed/mok/MOK.der"
 _DKMS_CERTIFICATE = "/var/lib/dkms/mok.pub"
 # Its dkms does not read framework.conf.d, and signs with the key of shim-signed whatever is configured.
@@ -31,10 +27,6 @@ _SIGNS_WITH_SHIM = "Ubuntu 22.04"
 _VERSION = re.compile(r"newest|recommended|[0-9]{3}|[0-9]{3}[.][0-9]+([.][0-9]+)?")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _OF_RUNFILE = re.compile(r"-([0-9]{3}[.][0-9.]*[0-9])")
-_NEEDED: Mapping[str, str] = {
-    RUNFILE: "nvidia_driver_runfile_url, or an exact nvidia_driver_version, and nvidia_driver_runfile_sha256",
-    LOCAL: "nvidia_driver_local_repository and nvidia_driver_local_repository_sha256",
-}
 
 
 @dataclass(frozen=True)
@@ -120,7 +112,7 @@ class Request:
     @property
     def repository(self) -> str:
         """The repository of the role nvidia_repository, empty where none is needed."""
-        return REPOSITORIES.get(self.source, "") if self.is_present else ""
+        return source_named(self.source).repository if self.is_present else ""
 
     @property
     def options(self) -> ModuleOptions:
@@ -247,8 +239,9 @@ def against_variables(request: Request, platform: Mapping[str, Any], architectur
             "branch, or newest"
         )
     checksum = request.runfile_sha256 if request.uses_runfile else request.local_repository_sha256
-    if source in _NEEDED and not (request.download(architecture) and _SHA256.fullmatch(checksum)):
-        yield f"nvidia_driver_source is {source}, so {_NEEDED[source]} (64 hexadecimal digits) have to be set"
+    needs = source_named(source).needs
+    if needs and not (request.download(architecture) and _SHA256.fullmatch(checksum)):
+        yield f"nvidia_driver_source is {source}, so {needs} (64 hexadecimal digits) have to be set"
     others = (request.mok_key not in ("", SHIM_KEY), request.mok_certificate not in ("", SHIM_CERTIFICATE))
     if name == _SIGNS_WITH_SHIM and build == DKMS and any(others):
         yield (

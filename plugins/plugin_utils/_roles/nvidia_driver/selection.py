@@ -26,7 +26,6 @@ from ..._compatibility import (
 )
 from ..._compatibility import fits as fitting_values
 from .offers import (
-    DISTRIBUTION,
     EXCLUDED,
     PINNED,
     QUERY_FORMATS,
@@ -46,8 +45,8 @@ from .packages import (
     packages_for,
     release_of,
 )
+from .sources import DISTRIBUTION, RUNFILE
 
-RUNFILE = "runfile"
 FIRST_RELEASE_WITHOUT_STREAMS = 10
 """Of Enterprise Linux."""
 # What apt is to prefer besides the names in the index: all that a driver may consist of, since packages need "this
