@@ -162,7 +162,7 @@ def fuzz() -> None:
     _tools()
     os.environ["GPU_FLEET_MUTATIONS"] = "1000000"
     os.environ["GPU_FLEET_EFFORT"] = "fuzz"
-    tests = ["tests/unit/plugins/test_facts_damage.py", "tests/unit/option_fuzz", "tests/torture"]
+    tests = ["tests/unit/nvidia_smi/test_facts_damage.py", "tests/unit/option_fuzz", "tests/torture"]
     _show([settings.VENV / "bin" / "pytest", *tests, "-k", "mutations or option or torture"])
 
 

@@ -68,7 +68,7 @@ def _unit(*names: str) -> tuple[str, ...]:
 # tasks of single roles.
 _OF_SITE = ("health", "site", "state")
 _OF_OTHERS = (
-    *("callback", "decommission", "monitoring", "plugins", "pull", "report", "upgrade"),
+    *("callback", "decommission", "monitoring", "nvidia_smi", "pull", "report", "upgrade"),
     *(
         "backend_ai",
         "compatibility",
@@ -114,8 +114,8 @@ _EXHAUSTIVE = _unit(
     "mig/test_mig_faults.py",
     "mig/test_mig_properties.py",
     "monitoring/test_scrape.py",
+    "nvidia_smi/test_facts_damage.py",
     "option_fuzz/test_option_fuzz.py",
-    "plugins/test_facts_damage.py",
     "pull/test_taking_a_commit.py",
     "report/test_report_hostile.py",
     "settings/test_settings_faults.py",
@@ -125,7 +125,7 @@ _THOROUGH = (
     *("tests/torture", "tests/unit/option_fuzz", "tests/unit/real_indexes/test_host_matrix.py"),
     _FLEET,
     *(f"tests/unit/mig/test_mig_{name}.py" for name in ("export", "faults", "properties")),
-    "tests/unit/plugins/test_facts_damage.py",
+    "tests/unit/nvidia_smi/test_facts_damage.py",
 )
 
 # Suites of the images of hosts.

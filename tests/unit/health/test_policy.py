@@ -235,7 +235,7 @@ CASES: dict[str, list[Case]] = {
     "nvidia_smi_failed": [Case("fail", "reboot", facts=unavailable(reason)) for reason in ("timeout", "failed")],
     "gpus_absent": [Case("fail", "inspect", facts={**unavailable("no_gpu"), "pci_gpus": []})],
     "gpus_unusable": [Case("fail", "reboot", facts={**unavailable("no_gpu"), "pci_gpus": [{"pci_bus_id": ON_BUS}]})],
-    # https://docs.nvidia.com/deploy/nvidia-smi/, return value 8: power cables; printed by a host: tests/unit/plugins.
+    # https://docs.nvidia.com/deploy/nvidia-smi/, return value 8: power cables; of a host: tests/unit/nvidia_smi.
     "insufficient_power": [Case("fail", "inspect", facts=unavailable("insufficient_power"))],
     "gpus_unknown": [
         Case("unknown", "none", facts=unavailable(reason)) for reason in ("permission_denied", "too_large")

@@ -22,7 +22,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.gpu import G
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.observe import Observation
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.xml import parse_document
 
-from tests.unit.plugins.facts_support import H200X8
+from tests.unit.nvidia_smi.facts_support import H200X8
 from tests.unit.recordings.recording import load
 
 SUBSETS = frozenset(smi_facts.SUBSETS)

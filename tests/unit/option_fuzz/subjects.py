@@ -53,7 +53,7 @@ MODULES: dict[str, ModuleType] = {
 CALLS_AT_MOST = 3000
 """Maximum number of programs that one run may start: the longest plan over two GPUs takes some 40."""
 
-_CONTAINERD = ROOT / "tests" / "unit" / "containers" / "fixtures" / "containerd" / "1.7-kubernetes" / "dump.toml"
+_CONTAINERD = ROOT / "tests" / "unit" / "files" / "fixtures" / "containerd" / "1.7-kubernetes" / "dump.toml"
 
 
 @dataclass

@@ -28,7 +28,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._state import run as sta
 from ansible_collections.gpu.fleet.plugins.modules import gpu_state
 
 from tests.unit.module_runs import check_documented, disagreements, run_module
-from tests.unit.plugins.facts_support import Replay
+from tests.unit.nvidia_smi.facts_support import Replay
 from tests.unit.recordings.record import describe, plain, replace_identifiers
 from tests.unit.recordings.recording import DIRECTORY, Call, Recording, dump, load, read
 

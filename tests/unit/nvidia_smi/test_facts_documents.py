@@ -17,7 +17,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.observe impo
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.xml import Document, parse_document
 from ansible_collections.gpu.fleet.plugins.modules import nvidia_smi_facts
 
-from tests.unit.plugins.facts_support import H200X4, H200X8, WRITTEN, gpu_elements, leaf, leaf_of_gpu, number
+from tests.unit.nvidia_smi.facts_support import H200X4, H200X8, WRITTEN, gpu_elements, leaf, leaf_of_gpu, number
 
 SHIPPED = {
     "8 x H200": H200X8.output("-q -x"),

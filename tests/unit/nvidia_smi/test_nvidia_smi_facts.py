@@ -22,7 +22,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import facts
 from ansible_collections.gpu.fleet.plugins.modules import nvidia_smi_facts
 
 from tests.unit.module_runs import disagreements
-from tests.unit.plugins.facts_support import H200X1, H200X4, H200X8, WRITTEN, Replay, gpu_elements
+from tests.unit.nvidia_smi.facts_support import H200X1, H200X4, H200X8, WRITTEN, Replay, gpu_elements
 from tests.unit.recordings.recording import Recording
 
 Replies = dict[str, dict[str, Any]]

@@ -16,7 +16,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.topology imp
     parse_topology,
 )
 
-from tests.unit.plugins.facts_support import H200X8
+from tests.unit.nvidia_smi.facts_support import H200X8
 
 LEGEND = """
 Legend:

@@ -21,7 +21,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._cuda import facts as cu
 from ansible_collections.gpu.fleet.plugins.modules import cuda_facts
 
 from tests.unit.module_runs import disagreements
-from tests.unit.plugins.facts_support import H200X8
+from tests.unit.nvidia_smi.facts_support import H200X8
 
 LIB = "/usr/lib/x86_64-linux-gnu"
 PROC_OPEN = (

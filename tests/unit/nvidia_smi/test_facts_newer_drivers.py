@@ -16,8 +16,8 @@ from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.xml import p
 from ansible_collections.gpu.fleet.plugins.module_utils._settings import plan as settings_plan
 from ansible_collections.gpu.fleet.plugins.module_utils._settings.request import PowerLimit
 
-from tests.unit.plugins.facts_support import H200X8, Replay
-from tests.unit.plugins.test_nvidia_smi_facts import MIN_CALL, MIN_FIELDS, min_rows, run_module
+from tests.unit.nvidia_smi.facts_support import H200X8, Replay
+from tests.unit.nvidia_smi.test_nvidia_smi_facts import MIN_CALL, MIN_FIELDS, min_rows, run_module
 
 H200 = H200X8.output("-q -x -i 0")
 NOTE = "[Deprecated; will be removed in CUDA 14.0. Use {} Version instead]"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import pci as pci_bus
 
-from tests.unit.plugins.facts_support import Replay
+from tests.unit.nvidia_smi.facts_support import Replay
 
 
 @pytest.fixture

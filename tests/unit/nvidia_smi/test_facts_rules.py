@@ -17,7 +17,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import value
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.pci import PciDevice
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.xml import parse_document
 
-from tests.unit.plugins.facts_support import H200X8
+from tests.unit.nvidia_smi.facts_support import H200X8
 
 HEALTHY = parse_document(H200X8.output("-q -x -i 0")).gpus[0]
 

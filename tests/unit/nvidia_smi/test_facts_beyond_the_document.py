@@ -13,8 +13,8 @@ import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.topology import NvLink, parse_nvlinks
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.vgpu import VGpu, parse_vgpus
 
-from tests.unit.plugins.facts_support import H200X8, Replay
-from tests.unit.plugins.test_nvidia_smi_facts import CAPABILITY_CALL, NVLINK_CALL, h200x8, nvlinks, run_module
+from tests.unit.nvidia_smi.facts_support import H200X8, Replay
+from tests.unit.nvidia_smi.test_nvidia_smi_facts import CAPABILITY_CALL, NVLINK_CALL, h200x8, nvlinks, run_module
 
 MakeReplay = Callable[[dict[str, dict[str, Any]]], Replay]
 MakePci = Callable[..., Path]

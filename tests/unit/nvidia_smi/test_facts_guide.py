@@ -19,9 +19,9 @@ import yaml
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import health
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import values as readings
 
+from tests.unit.nvidia_smi.facts_support import Replay
+from tests.unit.nvidia_smi.test_nvidia_smi_facts import h200x8
 from tests.unit.plays import ansible_playbook
-from tests.unit.plugins.facts_support import Replay
-from tests.unit.plugins.test_nvidia_smi_facts import h200x8
 
 ROOT = Path(__file__).resolve().parents[3]
 GUIDE = ROOT / "docs" / "facts.md"

@@ -19,7 +19,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.xml import D
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.unit.plugins.facts_support import H200X8, WRITTEN
+from tests.unit.nvidia_smi.facts_support import H200X8, WRITTEN
 
 H200 = H200X8.output("-q -x")
 H200_GPUS = parse_document(H200).gpus
