@@ -43,6 +43,21 @@ def decide_change(
     return ChangeDecision(when_busy if found else "proceed", _named(found))
 
 
+def removal_refusals(users: Sequence[Mapping[str, Any]], containers: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Why nothing may be removed: GPUs are in use, or may be by a container that has some and uses none at present.
+
+    `users` is what driver_reload returns, `containers` what systemd_reload does. Kernel modules of others do not count.
+    """
+    found = [
+        *_named([user for user in users if user.get("pid") is not None]),
+        *(f"{one['engine']} container {one['name']}" for one in containers),
+    ]
+    if not found:
+        return ()
+    in_use = "; ".join(found)
+    return (f"GPUs are in use, and nothing was removed: {in_use}; stop what uses them, then run the playbook again",)
+
+
 def _named(users: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     """Each user in words; of many the first, and how many more there are."""
     named = [_words(user) for user in users[:_NAMED_AT_MOST]]

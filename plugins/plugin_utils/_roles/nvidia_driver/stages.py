@@ -13,6 +13,7 @@ from typing import Any
 
 from ..contract import Plan, Planner, Stage
 from . import change, installation
+from .driver_users import removal_refusals
 from .host import Host
 from .offers import parse_apt, parse_dnf
 from .plan import TABLE, host_of, plan, select, unmanaged_note
@@ -99,6 +100,10 @@ def _busy(request: Request, host: Host, _tables: _Known, found: _Known) -> dict[
     return {"looks": looks, **change.decision(request, replaced, users)}
 
 
+def _in_use(_variables: _Known, _facts: _Known, found: _Known) -> Plan:
+    return Plan(removal_refusals(found["users"], found["containers"]))
+
+
 def _headers(_request: Request, host: Host, _tables: _Known, found: _Known) -> dict[str, Any]:
     return change.headers(host, [str(one["item"]) for one in found["headers"]["results"] if not one["stat"]["exists"]])
 
@@ -179,6 +184,7 @@ PLANNER = Planner(
         "download": _stage(_download),
         "change": _stage(_change),
         "busy": _stage(_busy),
+        "in_use": _in_use,
         "headers": _stage(_headers),
         "epel": _stage(_epel),
         "begin": _stage(_begin),

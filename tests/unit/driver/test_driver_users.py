@@ -8,8 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible.errors import AnsibleFilterError
-from ansible_collections.gpu.fleet.plugins.filter.driver_change import driver_change
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.driver_users import (
+    decide_change,
+    removal_refusals,
+)
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.kernel_packages import kernel_packages
 
 JOB: dict[str, Any] = {"name": "python3", "pid": 4711, "device": "/dev/nvidia0", "stop": None}
@@ -49,19 +51,33 @@ def test_a_change_of_a_driver_in_use(
     when_busy: str, replaced: list[str], users: list[dict[str, Any]], may_reboot: bool, named: list[str]
 ) -> None:
     action = when_busy if named else "proceed"
-    assert driver_change(replaced, users, when_busy, may_reboot) == {"action": action, "users": named}
+    assert decide_change(replaced, users, when_busy, may_reboot).as_dict() == {"action": action, "users": named}
 
 
 def test_of_many_processes_the_first_are_named() -> None:
     jobs = [{**JOB, "pid": pid} for pid in range(100, 164)]
-    named = driver_change(PACKAGES, jobs)["users"]
+    named = decide_change(PACKAGES, jobs, "fail", may_reboot=False).users
     assert len(named) == 11
     assert named[-1] == "54 more"
 
 
-def test_an_unknown_policy_is_refused() -> None:
-    with pytest.raises(AnsibleFilterError, match="when_busy is 'wait'; it has to be fail, proceed or defer"):
-        driver_change(PACKAGES, [JOB], "wait")
+@pytest.mark.parametrize(
+    ("users", "containers", "named"),
+    [
+        ([], [], ""),
+        # The reboot after a removal ends it.
+        ([MODULE], [], ""),
+        ([JOB, MODULE], [], JOB_TEXT),
+        # A container has GPUs and uses none at present.
+        ([], [{"engine": "docker", "name": "training"}], "docker container training"),
+        ([JOB], [{"engine": "podman", "name": "a"}], f"{JOB_TEXT}; podman container a"),
+    ],
+)
+def test_nothing_is_removed_below_a_job(
+    users: list[dict[str, Any]], containers: list[dict[str, Any]], named: str
+) -> None:
+    refusal = f"GPUs are in use, and nothing was removed: {named}; stop what uses them, then run the playbook again"
+    assert removal_refusals(users, containers) == ((refusal,) if named else ())
 
 
 # Names of real hosts: Ubuntu 24.04 and 22.04, Debian 12, EL 9 with the kernels of RHEL, 64k pages and Oracle.
