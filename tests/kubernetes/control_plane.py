@@ -197,7 +197,9 @@ class ControlPlane:
                 "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": "default"}],
             },
         )
-        asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
+        # Longer than all tests take on a busy machine.
+        spec = {"expirationSeconds": 24 * 3600}
+        asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
         token = self.create(f"/api/v1/namespaces/default/serviceaccounts/{name}/token", asked)["status"]["token"]
         return str(token)
 
