@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from typing import Callable, Iterable
 
@@ -24,6 +25,8 @@ SERVICES = {
     "nvidia-device-p": "the Kubernetes device plugin",
 }
 MODULES = ("nvidia_drm",)
+# The device file of one GPU; the others are those of the driver as a whole.
+_GPU = re.compile(r"/dev/nvidia\d+$")
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ def blockers_of_driver(root: str = "/") -> tuple[Blocker, ...]:
 
 
 def _open_files(is_meant: Callable[[str], bool], root: str) -> Iterable[Blocker]:
-    """Processes with an open file whose path is meant, without duplicates, with the first such path."""
+    """Processes with an open file whose path is meant, without duplicates, and that path: of several a GPU's."""
     proc = os.path.join(root, "proc")
     try:
         pids = [int(name) for name in os.listdir(proc) if name.isdigit()]
@@ -78,7 +81,7 @@ def _open_files(is_meant: Callable[[str], bool], root: str) -> Iterable[Blocker]
         except OSError:
             # It ended, or belongs to another user.
             continue
-        held = next((path for path in sorted(targets) if is_meant(path)), None)
+        held = min(filter(is_meant, targets), key=lambda path: (not _GPU.match(path), path), default=None)
         if held is not None:
             name = _first_line(os.path.join(proc, str(pid), "comm")) or "a process"
             yield Blocker(name, pid, held, SERVICES.get(name))

@@ -402,6 +402,16 @@ def test_who_uses_the_driver_is_reported_although_nothing_is_due(tmp_path: Path)
     assert machine.calls == []
 
 
+def test_of_the_files_that_a_job_holds_that_of_its_gpu_is_named(tmp_path: Path) -> None:
+    """As PyTorch holds them on a host with two H100."""
+    machine = Machine(tmp_path)
+    machine.insert("nvidia", version=NEW)
+    machine.hold(4711, "python3", "/dev/nvidiactl")
+    for number, device in enumerate(("nvidia-caps/nvidia-cap1", "nvidia-uvm", "nvidia10", "nvidia1"), start=4):
+        (machine.root / f"proc/4711/fd/{number}").symlink_to(f"/dev/{device}")
+    assert [user["device"] for user in reload(machine, check_mode=True)["users"]] == ["/dev/nvidia1"]
+
+
 def test_a_daemon_is_known_by_the_unit_that_started_it(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     machine.insert("nvidia", version=NEW)
