@@ -318,6 +318,11 @@ def _variable_refusals(variables: Mapping[str, Any]) -> Iterator[str]:
     for name, count in variables[f"{ROLE}_slots"].items():
         if not _SLOT_COUNT.fullmatch(str(count)):
             yield f"{ROLE}_slots.{name} is {shown(count)}; it takes a number from 0"
+    for name, amount in variables[f"{ROLE}_reserved"].items():
+        if isinstance(amount, bool) or not isinstance(amount, (int, float, str)) or amount == "":
+            yield f"{ROLE}_reserved.{name} is {shown(amount)}; it takes a number or a size such as 8G"
+    if _number(variables[f"{ROLE}_timeout"]) < 1:
+        yield f"{ROLE}_timeout is {shown(variables[f'{ROLE}_timeout'])}; it takes a number of seconds from 1"
     try:
         _own, secret = _split(str(variables[f"{ROLE}_pip_arguments"]))
     except ValueError as error:

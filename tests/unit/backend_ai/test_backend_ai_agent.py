@@ -347,6 +347,11 @@ def test_the_unit_numbers_gpus_as_nvml_does_and_is_not_root() -> None:
         ({"rpc_port": "80"}, "backend_ai_agent_rpc_port is 80"),
         ({"slots": {"cuda.device": "many"}}, 'backend_ai_agent_slots.cuda.device is "many"; it takes a number'),
         ({"slots": {"cuda.device": -1}}, "backend_ai_agent_slots.cuda.device is -1"),
+        ({"reserved": {"cpu": None}}, "backend_ai_agent_reserved.cpu is null; it takes a number or a size such as 8G"),
+        ({"reserved": {"mem": ["1G"]}}, "backend_ai_agent_reserved.mem is"),
+        # To systemd no limit.
+        ({"timeout": 0}, "backend_ai_agent_timeout is 0; it takes a number of seconds from 1"),
+        ({"timeout": "-5"}, 'backend_ai_agent_timeout is "-5"'),
         ({"plugins": [{"package": "a b", "module": "a"}]}, "backend_ai_agent_plugins has"),
         ({"plugins": [{"package": "a", "module": "../a"}]}, "backend_ai_agent_plugins has"),
         ({"settings": {"agent": {"rpc_listen_addr": 1}}}, "has agent.rpc_listen_addr; use backend_ai_agent_address"),
@@ -369,7 +374,7 @@ def test_numbers_are_those_of_the_command_line_as_well() -> None:
     given: dict[str, Any] = {"rpc_port": "6001", "service_port": "6003", "timeout": "180"}
     given["container_ports"] = ["30000", "31000"]
     assert (plan(**given), secrets(**given)) == (plan(), secrets())
-    assert [plan(timeout=seconds)["retries"] for seconds in (0, 4, "11")] == [1, 1, 2]
+    assert [plan(timeout=seconds)["retries"] for seconds in (1, 4, "11")] == [1, 1, 2]
 
 
 @pytest.mark.parametrize(
