@@ -127,9 +127,7 @@ class NodePlan:
     `patch` is of the node, empty where nothing is to be done, `cordon` whether it is cordoned after it. `own`: this run
     has cordoned it. `reason`: why it is cordoned, empty where no upgrade has. `refusal`: why it cannot be drained,
     empty where it can. `reviews`: the questions to the API server whether the account may drain it. `dra_driver`: it
-    has that of NVIDIA's GPU Operator, which is paused last. `taints`: the JSON patch (RFC 6902) by which it gets or
-    loses the taint of the health check, which fails where its taints are not those that were read; empty where nothing
-    is to be done.
+    has that of NVIDIA's GPU Operator, which is paused last. `loses_taint`: that of the health check is to be removed.
     """
 
     patch: Mapping[str, Any]
@@ -141,7 +139,7 @@ class NodePlan:
     reviews: Sequence[Mapping[str, Any]] = ()
     cordon: bool = False
     dra_driver: bool = False
-    taints: Sequence[Mapping[str, Any]] = ()
+    loses_taint: bool = False
 
 
 def plan_node(
@@ -150,15 +148,13 @@ def plan_node(
     pods: Sequence[Mapping[str, Any]],
     options: Mapping[str, Any],
 ) -> NodePlan:
-    """The plan for `check`, `drain`, `confirm`, `pause`, `fail`, `return` or `announce` of a node.
+    """The plan for `check`, `drain`, `confirm`, `pause`, `fail` or `return` of a node.
 
-    Operands of NVIDIA's GPU Operator are paused by `drain`, but for its DRA driver, which is by `pause`. By `announce`
-    it gets the taint of its verdict, or loses it.
+    Operands of NVIDIA's GPU Operator are paused by `drain`, but for its DRA driver, which is by `pause`.
 
     resources: the nodes of this name, so at most one. pods: those that would be evicted. options: `name`, `who`,
     `run`, `reason`, `take_over`, `on_busy`, `delete_emptydir_data` and `delete_unmanaged_pods`; `mig`: whether a MIG
-    layout is declared for the host; for `announce` `name` and `announced`, what the program `status` of the health
-    check has printed.
+    layout is declared for the host.
     """
     name = options["name"]
     if not resources:
@@ -167,9 +163,6 @@ def plan_node(
     metadata, spec = resources[0]["metadata"], resources[0].get("spec") or {}
     annotation = (metadata.get("annotations") or {}).get(ANNOTATION, "")
     cordoned = bool(spec.get("unschedulable"))
-    if action == "announce":
-        taints = _taints(spec, *_announced(options["announced"]))
-        return NodePlan({}, False, cordoned, _is_ready(resources[0]), "", taints=taints)
     if annotation and not annotation.startswith(UPGRADE):
         annotation = f"{UPGRADE} {annotation}"
     ours = DrainReason(options.get("who", UPGRADE), options["run"], options["reason"])
@@ -205,8 +198,17 @@ def plan_node(
         cordon=patch.get("spec", {}).get("unschedulable", cordoned),
         dra_driver=_gpu_operator.has_dra_driver(metadata),
         # A remedy has judged the host, as it takes over a drain of the health check.
-        taints=_taints(spec, OK) if action == "return" and own and ours.who == REMEDY else (),
+        loses_taint=action == "return" and own and ours.who == REMEDY and bool(_reason_of_taint(spec)),
     )
+
+
+def taint_patch(resources: Sequence[Mapping[str, Any]], line: str) -> Sequence[Mapping[str, Any]]:
+    """The JSON patch (RFC 6902) by which a node gets or loses the taint of the health check; empty for no change.
+
+    It fails where the taints of the node are not those that were read. resources: the nodes of its name, so at most
+    one. line: what the program `status` of the health check has printed.
+    """
+    return _taints(resources[0].get("spec") or {}, *_announced(line)) if resources else ()
 
 
 def _is_taint_of_ours(taint: Mapping[str, Any]) -> bool:
@@ -254,15 +256,13 @@ def explain_failure(result: Mapping[str, Any], name: str, variables: str = _PREF
 
     variables: the prefix of those that name cluster and account.
     """
-    prefix = f"node {name} of Kubernetes: "
     # Of a loop, whose own message has no reason.
     result = next((one for one in result.get("results") or () if one.get("failed")), result)
     resources = result.get("resources") or ()
-    denied = _denied(result)
-    if str(result.get("msg")).startswith(prefix):
+    if str(result.get("msg")).startswith(at_node(name, "")):
         return str(result["msg"])
-    if denied:
-        cause = f"the account may not {', '.join(denied)}; give it the rights to {_RIGHTS[variables]}"
+    if denied(result):
+        cause = f"the account may not {', '.join(denied(result))}; give it the rights to {_RIGHTS[variables]}"
     elif result.get("exists") is False or ("result" in result and not result["result"]):
         cause = _DELETED
     elif result.get("remaining"):
@@ -271,7 +271,12 @@ def explain_failure(result: Mapping[str, Any], name: str, variables: str = _PREF
         cause = "it is not Ready; see `systemctl status kubelet` and `journalctl -u kubelet` on the host"
     else:
         cause = _with_advice(_cause(str(result.get("msg") or "no message")), variables)
-    return prefix + cause
+    return at_node(name, cause)
+
+
+def at_node(name: str, text: str) -> str:
+    """A statement about the node of this name."""
+    return f"node {name} of Kubernetes: {text}"
 
 
 def _left(remaining: Iterable[Mapping[str, str]], name: str, variables: str) -> Iterator[str]:
@@ -358,14 +363,14 @@ def _is_ready(node: Mapping[str, Any]) -> bool:
     return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
 
-def _denied(result: Mapping[str, Any]) -> list[str]:
+def denied(result: Mapping[str, Any]) -> list[str]:
     """What the reviews of a SelfSubjectAccessReview deny, as `create pods/eviction`."""
-    found = result.get("result")
-    denied = []
-    for one in found.get("results") or () if isinstance(found, Mapping) else ():
-        review = one["result"]
-        if not review["status"]["allowed"]:
-            asked = review["spec"]["resourceAttributes"]
+    replies = result.get("result")
+    found = []
+    for one in replies.get("results") or () if isinstance(replies, Mapping) else ():
+        asked_for = one["result"]
+        if not asked_for["status"]["allowed"]:
+            asked = asked_for["spec"]["resourceAttributes"]
             subresource = f"/{asked['subresource']}" if asked.get("subresource") else ""
-            denied.append(f"{asked['verb']} {asked['resource']}{subresource}")
-    return list(dict.fromkeys(denied))
+            found.append(f"{asked['verb']} {asked['resource']}{subresource}")
+    return list(dict.fromkeys(found))

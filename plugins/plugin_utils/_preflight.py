@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ._gpu_operator import OnHost, host_refusals
-from ._kubernetes_manifests import Request as NodeRequest
-from ._kubernetes_manifests import syntax_refusals
 from ._roles import (
     backend_ai_agent,
     container_toolkit,
@@ -29,6 +27,7 @@ from ._roles import (
     gpu_monitoring,
     gpu_state,
     gpu_workload,
+    kubernetes_node,
     nvidia_repository,
     slurm_gres,
 )
@@ -150,7 +149,8 @@ def check_site(roles: Sequence[str], variables: Mapping[str, Any], host: Preflig
         "gpu_workload": _workload_refusals,
         "gpu_containers": _container_refusals,
         "backend_ai_agent": lambda variables, *_known: iter(backend_ai_agent.Request.read(variables).refusals),
-        "kubernetes_node": _node_refusals,
+        # What fits its GPUs is known when its turn comes.
+        "kubernetes_node": lambda variables, *_known: iter(kubernetes_node.Request.read(variables).refusals),
     }
     found: list[str] = []
     for role in run:
@@ -235,12 +235,6 @@ def _workload_refusals(variables: Mapping[str, Any], host: PreflightHost, tables
 def _container_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:
     # As for the tests, GPUs are looked for later; the engine may be still to be installed.
     yield from gpu_containers.request_refusals(gpu_containers.Request.read(variables))
-
-
-def _node_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:
-    # The name of the node in the inventory is not known here, nor what fits the GPUs: the role looks at both later.
-    if variables["kubernetes_node_state"] == "present":
-        yield from syntax_refusals(NodeRequest.of(variables))
 
 
 def _engine_refusals(roles: Collection[str], variables: Mapping[str, Any], host: PreflightHost) -> Iterator[str]:

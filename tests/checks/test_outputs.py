@@ -15,17 +15,15 @@ import pytest
 from ansible_collections.gpu.fleet.plugins.callback import fleet_table, progress
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.remedy_run import plan_remedies
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_plan import RollingPlan, plan_lines
-from ansible_collections.gpu.fleet.plugins.plugin_utils._kubernetes_manifests import Found as NodeFound
-from ansible_collections.gpu.fleet.plugins.plugin_utils._kubernetes_manifests import Request as NodeRequest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._kubernetes_manifests import kubernetes_node
 from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import platform_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import (
     PreflightHost,
     check_forms,
     check_site,
 )
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import room
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import kubernetes_node_stages, room
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.kubernetes_node import Request as NodeRequest
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import DEFAULT_ROLES, variables_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.slurm_gres import Found, Request, slurm_gres
 
@@ -168,7 +166,8 @@ def node_labels() -> list[str]:
         host.call("mig", "-i", "1", "-cgi", "19,19,9", "-C")
         smi = {**host.facts(patch, "hardware", "mig"), "pci_gpus": [{"class_id": "0x030200"}]}
     variables = {**RoleData.read().defaults(["kubernetes_node"]), "kubernetes_node_name": "gpu1"}
-    labels = kubernetes_node(NodeRequest.of(variables), NodeFound(smi, {})).labels or {}
+    planned = kubernetes_node_stages.plan(NodeRequest.read(variables), kubernetes_node_stages.Host(smi))
+    labels = planned.tasks["labels"]
     return [f"{key}: {value}" for key, value in labels.items() if not re.search("cuda[.](driver|runtime)[.]", key)]
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_monitoring im
 from tests.conftest import ROOT
 from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.nodes import taints
+from tests.kubernetes.proxy import CutError, Proxy, Request
 from tests.unit.kubernetes_node.test_kubernetes_manifests import H200, plan, smi, split
 from tests.unit.kubernetes_node.test_kubernetes_tasks import TAINT, node_host, play
 from tests.unit.plays import run_play
@@ -62,7 +64,9 @@ def test_manifests_are_checked_applied_read_back_and_removed(tmp_path: Path, clu
     given = {"kubernetes_node_kubeconfig": configs["applier"], "kubernetes_node_apply": "true"}
 
     def tasks(*names: str, node: str = "gpu1", **variables: Any) -> list[Any]:
-        found = plan(smi(H200, split("1g.18gb", "3g.71gb", index=1)), node=node, taint=TAINT)
+        found = plan(
+            smi(H200, split("1g.18gb", "3g.71gb", index=1)), node=node, taint=TAINT, directory_host="localhost"
+        )
         variables = {"kubernetes_node_name": node, "__kubernetes_node_plan": found, **given, **variables}
         made: list[Any] = play(tmp_path, *names, **variables)["tasks"]
         return made
@@ -95,7 +99,9 @@ def test_manifests_are_checked_applied_read_back_and_removed(tmp_path: Path, clu
     cluster.wait_for(lambda: any(name.startswith("nvidia-device-plugin-mixed") for name in cluster.pods("gpu1")))
 
     # The ConfigMap as well.
-    single = plan(smi(split("1g.18gb")), node="gpu1", taint=TAINT, time_slicing={"nvidia.com/gpu": 4})
+    single = plan(
+        smi(split("1g.18gb")), node="gpu1", taint=TAINT, directory_host="localhost", time_slicing={"nvidia.com/gpu": 4}
+    )
     absent = tasks("check.yml", "files.yml", "apply.yml", "absent.yml", __kubernetes_node_plan=single)
     # The status of what was applied is none of it.
     with cluster.reporting("gpu1"):
@@ -188,7 +194,7 @@ def test_the_dra_driver_takes_the_place_of_the_device_plugin(tmp_path: Path, clu
     }
 
     def tasks(config: str, **given: Any) -> list[Any]:
-        found = plan(smi(H200), node="gpu1", taint=TAINT, **given)
+        found = plan(smi(H200), node="gpu1", taint=TAINT, directory_host="localhost", **given)
         variables = {"kubernetes_node_name": "gpu1", "__kubernetes_node_plan": found}
         names = ("check.yml", "files.yml", "apply.yml")
         made: list[Any] = play(tmp_path, *names, kubernetes_node_kubeconfig=configs[config], **variables)["tasks"]
@@ -233,19 +239,9 @@ def test_no_gpu_pod_lands_on_a_node_with_the_taint_of_its_verdict(tmp_path: Path
     others = {"key": "example.com/rack", "value": "b", "effect": "PreferNoSchedule"}
     cluster.patch("/api/v1/nodes/gpu1", {"spec": {"taints": [others]}})
     config = str(cluster.kubeconfig(tmp_path / "tainter", token=cluster.account("tainter", RULES[:1])))
-    status = tmp_path / "status"
-    document = yaml.safe_load((ROOT / "roles" / "kubernetes_node" / "tasks" / "taint.yml").read_text())
-    assert document[1]["ansible.builtin.command"]["argv"] == [f"{PROGRAM}/status"]
-    document[1]["ansible.builtin.command"]["argv"] = [str(status)]
-    document[2]["environment"] = {"K8S_AUTH_KUBECONFIG": config}
 
     def announce(line: str, *arguments: str, code: int = 0, node: str = "gpu1") -> str:
-        status.write_text(f"#!/bin/sh\necho '{line}'\nexit {code}\n")
-        status.chmod(0o700)
-        variables = {"kubernetes_node_name": node, "ansible_python_interpreter": sys.executable}
-        failed = [{"ansible.builtin.debug": {"var": "ansible_failed_result.msg"}}]
-        tasks = [{"block": document, "rescue": failed, "vars": variables}]
-        return run_play(tmp_path, {**play(tmp_path), "tasks": tasks}, *arguments)
+        return hear(tmp_path, config, line, *arguments, code=code, node=node)
 
     taint = {"key": "gpu.fleet/unhealthy", "value": "reboot", "effect": "NoSchedule"}
     fault = "FAIL: GPU 1 (00000000:07:00.0): Xid 79; remedy reboot"
@@ -278,6 +274,67 @@ def test_no_gpu_pod_lands_on_a_node_with_the_taint_of_its_verdict(tmp_path: Path
     for changes, left in (("changed=1 ", [others]), ("changed=0 ", [others])):
         removed = run_play(tmp_path, play(tmp_path, "absent.yml", **given))
         assert changes in removed and "rescued=0 " in removed and taints(cluster, "gpu1") == left, removed
-    status.unlink()
-    document[1]["ansible.builtin.command"]["argv"] = [str(tmp_path / "missing")]
-    assert "rescued=1 " in announce(fault, code=2) and taints(cluster, "gpu1") == [others]
+    assert "rescued=1 " in announce("", code=127) and taints(cluster, "gpu1") == [others]
+
+
+def hear(directory: Path, config: str, line: str, *arguments: str, code: int = 0, node: str = "gpu1") -> str:
+    """Run the part of the role that sets the taint, with what the health check prints; what the run has printed."""
+    tasks = directory / "taint"
+    tasks.mkdir(exist_ok=True)
+    for path in (ROOT / "roles" / "kubernetes_node" / "tasks").glob("*taint.yml"):
+        (tasks / path.name).write_text(path.read_text().replace(f"{PROGRAM}/status", str(tasks / "status")))
+    assert str(tasks / "status") in (tasks / "taint.yml").read_text()
+    (tasks / "status").write_text(f"#!/bin/sh\necho '{line}'\nexit {code}\n")
+    (tasks / "status").chmod(0o700)
+    given = {"kubernetes_node_name": node, "kubernetes_node_kubeconfig": config}
+    included = {"ansible.builtin.include_tasks": str(tasks / "taint.yml")}
+    failed = [{"ansible.builtin.debug": {"var": "ansible_failed_result.msg"}}]
+    variables = {**given, "ansible_python_interpreter": sys.executable}
+    block = {"block": [included], "rescue": failed, "vars": variables}
+    return run_play(directory, {**play(directory), "tasks": [block]}, *arguments)
+
+
+def test_a_taint_whose_reply_is_lost_or_whose_node_others_have_changed_is_no_failure(
+    tmp_path: Path, cluster: ControlPlane, proxy: Proxy
+) -> None:
+    """Set by the verdict, and removed with the node's labels: after the patch, before it, and next to another one."""
+    others = [{"key": f"example.com/{name}", "effect": "NoExecute"} for name in ("rack", "row")]
+    cluster.add_node("gpu1", labels={"kubernetes.io/hostname": "gpu1"})
+    token = cluster.account("tainter", RULES[:1])
+    config = str(cluster.kubeconfig(tmp_path / "by-proxy", proxy.url, token=token))
+    own = {"key": "gpu.fleet/unhealthy", "value": "reboot", "effect": "NoSchedule"}
+    happened: list[Request] = []
+    ways: dict[str, Callable[[Request], None]] = {}
+
+    def once(way: str) -> Callable[[Request], None]:
+        def at(request: Request) -> None:
+            if request.method == "PATCH" and isinstance(request.body, list) and not happened:
+                happened.append(request)
+                ways[way](request)
+
+        return at
+
+    def cut(_request: Request) -> None:
+        raise CutError
+
+    def change(_request: Request) -> None:
+        cluster.patch("/api/v1/nodes/gpu1", {"spec": {"taints": [*taints(cluster, "gpu1"), others[1]]}})
+
+    def remove(_request: Request) -> None:
+        cluster.patch("/api/v1/nodes/gpu1", {"spec": {"taints": others[:1]}})
+
+    ways |= {"after": cut, "before": cut, "change": change, "remove": remove}
+    role = {**play(tmp_path), "tasks": play(tmp_path, "remove.yml", kubernetes_node_kubeconfig=config)["tasks"]}
+    for way, kept in (("after", 1), ("before", 1), ("change", 2), ("remove", 1)):
+        # Of a taint that is gone already only a removal can hear.
+        for has_taint in (True,) if way == "remove" else (False, True):
+            given = [others[0], *([own] if has_taint else [])]
+            cluster.patch("/api/v1/nodes/gpu1", {"spec": {"taints": given}})
+            happened.clear()
+            proxy.before = once(way) if way != "after" else (lambda _request: None)
+            proxy.after = once(way) if way == "after" else (lambda _request: None)
+            fault = "FAIL: GPU 1: Xid 79; remedy reboot"
+            output = run_play(tmp_path, role) if has_taint else hear(tmp_path, config, fault, code=2)
+            assert happened and "failed=0 " in output and "rescued=1 " in output, (way, has_taint, output)
+            expected = [*others[:kept], *([] if has_taint else [own])]
+            assert taints(cluster, "gpu1") == expected, (way, has_taint, output)

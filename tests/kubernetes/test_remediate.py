@@ -64,6 +64,27 @@ def test_a_node_is_drained_reset_and_returned_with_the_taint_of_its_verdict_gone
     assert taints(cluster, "gpu1") == [OTHERS]
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_taint_whose_reply_is_lost_at_the_return_is_no_failure(
+    site: Cluster, cluster: ControlPlane, token: str, proxy: Proxy, when: str
+) -> None:
+    """The patch that removes it has arrived, or has not."""
+    cluster.add_node("gpu1")
+    give_taints(cluster, "gpu1", "reset_gpu")
+    site.given = by_way_of(proxy, cluster, site.directory, token)
+    happened: list[Request] = []
+
+    def cut(request: Request) -> None:
+        if request.method == "PATCH" and isinstance(request.body, list) and not happened:
+            happened.append(request)
+            raise CutError
+
+    setattr(proxy, when, cut)
+    done = site.remedy("gpu1", host(SICK, SICK, HEALTHY))
+    assert happened and done.rc == 0 and site.step("gpu1") == "in_service", done.output
+    assert taints(cluster, "gpu1") == [OTHERS] and cluster.cordoned("gpu1") == set()
+
+
 def test_a_node_for_a_person_stays_cordoned_and_a_cordon_of_others_is_not_touched(
     site: Cluster, cluster: ControlPlane
 ) -> None:

@@ -40,7 +40,7 @@ def test_manifests_of_shared_gpus_are_accepted_and_stay(
 ) -> None:
     cluster.add_node("gpu1", labels={"kubernetes.io/hostname": "gpu1"})
     token = cluster.account(f"of-{name}", [*RULES, *OF_DRA, *OF_SHARING])
-    found = plan(smi(gpu), node="gpu1", taint=TAINT, **given)
+    found = plan(smi(gpu), node="gpu1", taint=TAINT, directory_host="localhost", **given)
     kinds = {"Role", "RoleBinding"} if "gpus_by" in given else {"ConfigMap"}
     assert not found["refusals"] and {body["kind"] for body in bodies(found)} > kinds
     for body in bodies(found):

@@ -19,6 +19,7 @@ from .gpu_health import PLANNER as GPU_HEALTH
 from .gpu_monitoring import PLANNER as GPU_MONITORING
 from .gpu_state import PLANNER as GPU_STATE
 from .gpu_workload import PLANNER as GPU_WORKLOAD
+from .kubernetes_node_stages import PLANNER as KUBERNETES_NODE
 from .nvidia_driver.stages import PLANNER as NVIDIA_DRIVER
 from .nvidia_repository import PLANNER as NVIDIA_REPOSITORY
 from .slurm_gres import PLANNER as SLURM_GRES
@@ -35,10 +36,11 @@ PLANNERS: Mapping[str, Planner] = {
     "gpu_monitoring": GPU_MONITORING,
     "gpu_state": GPU_STATE,
     "gpu_workload": GPU_WORKLOAD,
+    "kubernetes_node": KUBERNETES_NODE,
     "nvidia_container_toolkit": NVIDIA_CONTAINER_TOOLKIT,
     "nvidia_driver": NVIDIA_DRIVER,
     "nvidia_repository": NVIDIA_REPOSITORY,
     "slurm_gres": SLURM_GRES,
     "windows_gpu": WINDOWS_GPU,
 }
-"""Roles that are not here decide by filters."""
+"""All roles but common, which others include, and gpu_simulator, which makes hosts for tests."""

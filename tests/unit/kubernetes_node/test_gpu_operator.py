@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.filter.kubernetes_manifests import kubernetes_manifests
 from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
 from ansible_collections.gpu.fleet.plugins.module_utils._host.facts import gpu_operator
 from ansible_collections.gpu.fleet.plugins.module_utils._kubernetes.pods import Leave, remaining
@@ -26,7 +25,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._gpu_operator import (
     resume,
 )
 
-from tests.unit.kubernetes_node.test_kubernetes_manifests import H200, REQUEST, smi
+from tests.unit.kubernetes_node.test_kubernetes_manifests import H200, plan, smi
 from tests.unit.site.test_variables import host, preflight
 from tests.unit.upgrade.test_kubernetes_drain import OWN, node, planned, pod
 
@@ -80,8 +79,7 @@ def test_a_role_that_would_fight_it_is_refused_before_a_change(role: str, part: 
 
 
 def test_the_role_alone_refuses_it_as_well() -> None:
-    found = {"nvidia_smi": smi(H200), "toolkit": {}, "operator": {"device_plugin": True}}
-    [refusal] = kubernetes_manifests(REQUEST, found)["refusals"]
+    [refusal] = plan(smi(H200), operator={"device_plugin": True})["refusals"]
     assert "devicePlugin.enabled=false" in refusal
 
 

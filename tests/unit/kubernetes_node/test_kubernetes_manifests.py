@@ -10,53 +10,42 @@ import functools
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
 import pytest
 import yaml
-from ansible_collections.gpu.fleet.plugins.filter.kubernetes_manifests import (
-    kubernetes_manifests,
-    kubernetes_unapplied,
-)
-from ansible_collections.gpu.fleet.plugins.plugin_utils._dra_driver import DRA_LABEL
-from ansible_collections.gpu.fleet.plugins.plugin_utils._kubernetes_manifests import PLUGIN_LABEL
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.kubernetes_node import OTHERS, PLUGIN_LABEL
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.kubernetes_node_dra import DRA_LABEL
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.kubernetes_node_stages import PLANNER
 from gpu_simulator.state import catalogue
 from kubernetes_validate import utils
 
 from tests.unit.mig.mig_host import SimulatedHost, mig_models, table_of
 from tests.unit.recordings.recording import load
+from tests.unit.site.test_variables import preflight
 
 VERSIONS = ("1.25", "1.37")
 """The oldest and the newest version of Kubernetes whose schemas are at hand; both device list strategies of CDI fit."""
-REQUEST: Mapping[str, Any] = {
-    "node": "gpu1.example.com",
-    "namespace": "kube-system",
-    "runtime_class": "nvidia",
-    "image": "nvcr.io/nvidia/k8s-device-plugin",
-    "version": "v0.20.0",
-    "mig_strategy": "auto",
-    "device_list_strategy": "auto",
-    "labels": {},
-    "gpu_labels": True,
-    "taint": "",
-    "time_slicing": {},
-    "time_slicing_rename": False,
-    "time_slicing_fail_requests_greater_than_one": True,
-    "mps": {},
-    "mps_rename": False,
-    "mps_fail_requests_greater_than_one": True,
-    "gpus_by": "device_plugin",
-    "dra_image": "registry.k8s.io/dra-driver-nvidia/dra-driver-nvidia-gpu",
-    "dra_version": "v0.4.0",
-    "dra_sharing": [],
-    "accept_envvar": "auto",
-    "accept_volume_mounts": "auto",
-    "host_mps": {},
-    "compute_mode": "",
+DEFAULTS = RoleData.read().defaults(["kubernetes_node"])
+# Variables by their names in these tests, where those differ from that of the role without its prefix.
+NAMES = {
+    "node": "kubernetes_node_name",
+    "image": "kubernetes_node_device_plugin_image",
+    "version": "kubernetes_node_device_plugin_version",
+    "dra_image": "kubernetes_node_dra_driver_image",
+    "dra_version": "kubernetes_node_dra_driver_version",
+    "dra_sharing": "kubernetes_node_dra_driver_sharing",
+    "accept_envvar": "nvidia_container_toolkit_accept_envvar",
+    "accept_volume_mounts": "nvidia_container_toolkit_accept_volume_mounts",
+    "host_mps": "gpu_state_mps",
+    "compute_mode": "gpu_state_compute_mode",
 }
+STAGES = PLANNER.stages
 DIGEST = f"sha256:{'0123456789abcdef' * 4}"
 CDI = {"runtimes": ["containerd"], "spec_file": "/var/run/cdi/nvidia.yaml"}
 HOOK = {"runtimes": ["containerd"], "spec_file": ""}
@@ -85,10 +74,36 @@ def split(*profiles: str, **changes: Any) -> dict[str, Any]:
     return {**H200, "mig_mode_current": "enabled", "mig_devices": [{"profile": each} for each in profiles], **changes}
 
 
-def plan(nvidia_smi: Mapping[str, Any], toolkit: Mapping[str, Any] | None = None, **given: Any) -> dict[str, Any]:
-    """The plan of a node."""
-    assert given.keys() <= REQUEST.keys()
-    return kubernetes_manifests({**REQUEST, **given}, {"nvidia_smi": nvidia_smi, "toolkit": toolkit or {}})
+def named(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Variables of these tests by the names that they have in a play."""
+    found = {NAMES.get(name, f"kubernetes_node_{name}"): value for name, value in given.items()}
+    assert found.keys() <= {*DEFAULTS, *OTHERS}
+    return found
+
+
+def stage(name: str, given: Mapping[str, Any], facts: Mapping[str, Any], /, **found: Any) -> Plan:
+    """A stage of the planner."""
+    variables = {**DEFAULTS, "kubernetes_node_name": "gpu1.example.com", **named(given)}
+    planned = STAGES[name](variables, facts, found)
+    assert isinstance(planned, Plan)
+    return planned
+
+
+def plan(
+    nvidia_smi: Mapping[str, Any],
+    toolkit: Mapping[str, Any] | None = None,
+    operator: Mapping[str, bool] | None = None,
+    **given: Any,
+) -> dict[str, Any]:
+    """The plan of a node as its tasks read it."""
+    facts = {"nvidia_smi": nvidia_smi, "gpu_fleet_managed": {"nvidia_container_toolkit": {"data": toolkit or {}}}}
+    return stage("plan", given, facts, operator=operator or {}).as_dict()
+
+
+def unapplied(planned: Mapping[str, Any], objects: Sequence[Any]) -> tuple[str, ...]:
+    """What the cluster lacks of a plan."""
+    read = [{"resources": [one]} for one in objects]
+    return stage("verify", {}, {}, manifests=planned["manifests"], taint=planned["taint"], read=read).refusals
 
 
 def by_kind(planned: Mapping[str, Any], kind: str) -> dict[str, Any]:
@@ -125,7 +140,7 @@ def validate(text: str) -> None:
 
 
 def assert_valid(planned: Mapping[str, Any]) -> None:
-    assert planned["refusals"] == ()
+    assert planned["refusals"] == []
     for manifest in planned["manifests"]:
         validate(json.dumps(manifest["body"], sort_keys=True))
         labels = manifest["body"]["metadata"].get("labels", {})
@@ -392,12 +407,64 @@ def test_what_does_not_fit_is_refused(
     planned = plan(nvidia_smi, toolkit, **given)
     (found,) = planned["refusals"]
     assert refusal in found
-    assert planned["manifests"] == ()
+    assert "manifests" not in planned
+
+
+@pytest.mark.parametrize(("_smi", "_toolkit", "given", "refusal"), REFUSED)
+def test_what_variables_alone_have_wrong_is_refused_by_site_and_by_the_role_in_the_same_words(
+    _smi: Mapping[str, Any], _toolkit: Mapping[str, Any], given: Mapping[str, Any], refusal: str
+) -> None:
+    """The role before it has read anything."""
+    by_site = preflight(named(given), roles=("kubernetes_node",)).refusals
+    found = stage("request", given, {}, host="gpu1")
+    assert found.refusals == by_site
+    is_of_node = refusal in str(plan(smi(H200), **given)["refusals"])
+    assert (refusal in str(by_site)) == is_of_node
+
+
+def test_a_removal_needs_nothing_but_the_taint() -> None:
+    given = {"state": "absent", "namespace": "A", "node": "gpu_1", "taint": "nvidia.com/gpu"}
+    found = stage("request", given, {}, host="gpu1")
+    assert found.steps == ("remove",) and not found.refusals
+    assert found.tasks["file"] == "/var/lib/gpu-fleet/kubernetes/node-gpu_1.yaml"
+    (refusal,) = stage("request", {**given, "apply": "true"}, {}, host="gpu1").refusals
+    assert refusal.startswith("kubernetes_node_taint is 'nvidia.com/gpu'")
+    taint = {"taint": "nvidia.com/gpu=present:NoSchedule"}
+    found = stage("request", {**given, **taint, "apply": True}, {}, host="gpu1")
+    assert found.steps == ("unlabel", "remove")
+    assert found.tasks["taint"] == {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+
+
+@pytest.mark.parametrize(
+    ("given", "steps", "of_plan"),
+    [
+        ({}, ("write",), ["write", "record"]),
+        ({"directory_host": "localhost"}, ("write",), ["write"]),
+        # As -e gives it.
+        ({"apply": "true", "taint_unhealthy": "true"}, ("announce", "write"), ["write", "record", "apply"]),
+        ({"apply": "false", "taint_unhealthy": True}, ("write",), ["write", "record"]),
+        ({"apply": True}, ("write",), ["write", "record", "apply"]),
+    ],
+)
+def test_steps_are_those_of_the_variables(given: dict[str, Any], steps: tuple[str, ...], of_plan: list[str]) -> None:
+    found = stage("request", given, {}, host="gpu1")
+    assert found.steps == steps
+    is_own = "directory_host" not in given
+    assert (found.tasks["directory_host"], found.tasks["becomes"]) == ("gpu1" if is_own else "localhost", is_own)
+    assert plan(smi(H200), **given)["steps"] == of_plan
+
+
+def test_the_cluster_is_reached_by_what_is_set() -> None:
+    given = {"kubeconfig": "/etc/cluster.conf", "context": ""}
+    assert STAGES["cluster"]({**DEFAULTS, **named(given)}, {}, {}) == {
+        "environment": {"K8S_AUTH_KUBECONFIG": "/etc/cluster.conf"}
+    }
+    assert stage("request", {}, {}, host="gpu1").tasks["environment"] == {}
 
 
 @pytest.mark.parametrize("strategy", ["single", "none"])
 def test_a_strategy_without_mig_devices_is_no_error(strategy: str) -> None:
-    assert plan(smi(H200), mig_strategy=strategy)["refusals"] == ()
+    assert plan(smi(H200), mig_strategy=strategy)["refusals"] == []
 
 
 def test_what_the_cluster_has_is_compared_with_the_plan() -> None:
@@ -410,13 +477,15 @@ def test_what_the_cluster_has_is_compared_with_the_plan() -> None:
     node["metadata"]["labels"]["kubernetes.io/hostname"] = "gpu1"
     taints = [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}, {**planned["taint"]}]
     node["spec"] = {"taints": taints}
-    assert kubernetes_unapplied(planned, objects) == []
+    assert unapplied(planned, objects) == ()
 
     taints.pop()
     del node["metadata"]["labels"]["nvidia.com/mig-3g.71gb.count"]
     plugin["spec"]["template"]["spec"]["containers"][0]["image"] += "-old"
-    found = kubernetes_unapplied(planned, [plugin, node])
-    assert [text.split(" is ")[0] for text in found] == [
+    (found,) = unapplied(planned, [plugin, node])
+    prefix = "node gpu1.example.com of Kubernetes: the cluster has not taken what was applied: "
+    assert found.startswith(prefix)
+    assert [text.split(" is ")[0] for text in found.removeprefix(prefix).split("; ")] == [
         "RuntimeClass nvidia does not exist",
         "DaemonSet nvidia-device-plugin-mixed-cdi-cri: spec.template.spec.containers[0].image",
         "Node gpu1.example.com: metadata.labels.nvidia.com/mig-3g.71gb.count",
@@ -484,7 +553,7 @@ def test_a_resource_that_cannot_be_shared_is_refused(layout: str, sharing: dict[
 
 def test_gpus_that_are_shared_by_mps_have_a_daemon_of_their_own() -> None:
     planned = plan(smi(H200, {**H200, "index": 1}), CDI, mps={"nvidia.com/gpu": "10"}, taint="own=x:NoExecute")
-    assert planned["refusals"] == ()
+    assert planned["refusals"] == []
     assert_valid(planned)
     # As the plugin's own types have it, api/config/v1 of k8s-device-plugin.
     assert yaml.safe_load(by_kind(planned, "ConfigMap")["data"]["config.yaml"]) == {
@@ -581,5 +650,3 @@ def test_claims_of_the_dra_driver_may_set_how_gpus_are_shared() -> None:
         if each["spec"]["resourceAttributes"]["resource"] == "roles"
         and each["spec"]["resourceAttributes"]["verb"] == "create"
     )
-    (refusal,) = plan(smi(H200), CDI, gpus_by="dra_driver", dra_sharing=["vgpu"])["refusals"]
-    assert "'vgpu'; it takes time_slicing and mps" in refusal

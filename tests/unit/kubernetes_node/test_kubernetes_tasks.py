@@ -29,6 +29,12 @@ ROLE = ROOT / "roles" / "kubernetes_node"
 TAINT = "nvidia.com/gpu=present:NoSchedule"
 
 
+def planning(name: str) -> dict[str, Any]:
+    """The first task of a file of the role that plans."""
+    tasks = yaml.safe_load((ROLE / "tasks" / name).read_text())
+    return next(task for task in tasks if "gpu.fleet.role_plan" in task)
+
+
 def play(directory: Path, *tasks: str | Mapping[str, Any], **variables: Any) -> dict[str, Any]:
     """A play of tasks, and of task files of the role, each of which may fail: its message is printed."""
     # Variables of a task, because those of a play give way to its files.
@@ -51,9 +57,9 @@ def play(directory: Path, *tasks: str | Mapping[str, Any], **variables: Any) -> 
             name
             if isinstance(name, Mapping)
             else {
-                "block": [{"ansible.builtin.include_tasks": str(ROLE / "tasks" / name)}],
+                "block": [planning("main.yml"), {"ansible.builtin.include_tasks": str(ROLE / "tasks" / name)}],
                 "rescue": [{"ansible.builtin.debug": {"var": "ansible_failed_result.msg"}}],
-                "vars": given,
+                "vars": {"kubernetes_node_state": "absent" if name == "absent.yml" else "present", **given},
             }
             for name in tasks
         ],
@@ -69,15 +75,17 @@ def test_of_the_directory_on_a_node_only_what_was_recorded_is_removed(tmp_path: 
     (tmp_path / "facts.json").write_text("{}")
     # As `-e kubernetes_node_apply=false` gives it.
     own = {"kubernetes_node_directory_host": "", "kubernetes_node_apply": "false"}
-    single, mixed = (plan(smi(split(profile)), node="gpu1") for profile in ("1g.18gb", "3g.71gb"))
+    mixed = plan(smi(split("3g.71gb")), node="gpu1")
 
-    def written(directory: Path, found: Mapping[str, Any]) -> dict[str, Any]:
-        given = {**own, "kubernetes_node_directory": str(directory), "__kubernetes_node_plan": found}
+    def written(directory: Path, profile: str) -> dict[str, Any]:
+        given = {**own, "kubernetes_node_directory": str(directory), "__kubernetes_node_host": {"gpu_operator": {}}}
         (block,) = play(tmp_path, "files.yml", **given)["tasks"]
-        return {"block": [{"gpu.fleet.managed_facts": {}}, block]}
+        block["block"].insert(1, planning("present.yml"))
+        facts = {"ansible.builtin.set_fact": {"nvidia_smi": smi(split(profile)), "cacheable": True}}
+        return {"block": [facts, {"gpu.fleet.managed_facts": {}}, block]}
 
     kept = {"ansible.builtin.command": {"argv": ["cp", f"{tmp_path}/record.json", f"{tmp_path}/recorded.json"]}}
-    tasks = (written(there, single), written(here, mixed), kept, "absent.yml")
+    tasks = (written(there, "1g.18gb"), written(here, "3g.71gb"), kept, "absent.yml")
     output = run_play(tmp_path, play(tmp_path, *tasks, **own, kubernetes_node_directory=str(there)), env=env)
     assert "rescued=0 " in output
     recorded = json.loads((tmp_path / "recorded.json").read_text())["kubernetes_node"]
@@ -91,7 +99,7 @@ def test_of_the_directory_on_a_node_only_what_was_recorded_is_removed(tmp_path: 
 
 def test_what_a_node_has_recorded_is_removed_on_the_node_alone() -> None:
     tasks = yaml.safe_load((ROLE / "tasks" / "absent.yml").read_text())
-    by_record = [task for task in tasks if "__kubernetes_node_recorded" in json.dumps(task)]
+    by_record = [task for task in tasks if "__kubernetes_node_removal." in json.dumps(task)]
     assert len(by_record) == 2
     assert not any("delegate_to" in task for task in by_record)
 
@@ -118,17 +126,37 @@ def test_the_role_runs_in_site(tmp_path: Path) -> None:
         {
             "gpu1": (host, given),
             "gpu2": (host, {**given, "kubernetes_node_taint": "nvidia.com/gpu", "kubernetes_node_namespace": "A"}),
-            "gpu3": (host, {**given, "kubernetes_node_mig_strategy": "single", "kubernetes_node_name": "gpu_3"}),
+            "gpu3": (host, {**given, "kubernetes_node_name": "gpu_3"}),
+            "gpu_4": (host, given),
         },
     )
     assert done.failure("gpu1") == "", done.output
     assert done.modules["gpu1"][1:3] == ["nvidia_smi_facts", "host_facts"]
     assert done.modules["gpu1"].count("copy") == 3
-    # Before anything else is changed on the host, and by the role where only that knows.
-    assert done.modules["gpu2"] == ["host_facts"]
+    # Before anything else is changed on the host, and the name in the inventory by the role, which reads nothing then.
+    for name in ("gpu2", "gpu3"):
+        assert done.modules[name] == ["host_facts"]
+    assert "gpu_4: kubernetes_node_name is 'gpu_4'" in done.failure("gpu_4")
+    assert "nvidia_smi_facts" not in done.modules["gpu_4"]
     assert "kubernetes_node_namespace is 'A'" in done.failure("gpu2")
     assert "kubernetes_node_taint is 'nvidia.com/gpu'" in done.failure("gpu2")
     assert "gpu3: kubernetes_node_name is 'gpu_3'" in done.failure("gpu3")
+
+
+def test_the_role_alone_refuses_variables_before_it_does_anything(tmp_path: Path) -> None:
+    alone = tmp_path / "alone.yml"
+    role = {"name": "Run the role", "ansible.builtin.include_role": {"name": "gpu.fleet.kubernetes_node"}}
+    alone.write_text(json.dumps([{"hosts": "all", "gather_facts": False, "tasks": [role]}]))
+    given = {
+        **WITHOUT_CONTAINER,
+        "kubernetes_node_namespace": "A",
+        # Its taint comes first otherwise.
+        "kubernetes_node_apply": True,
+        "kubernetes_node_taint_unhealthy": True,
+    }
+    done = run_site(tmp_path, {"gpu1": (node_host(), given)}, playbook=alone)
+    assert "gpu1: kubernetes_node_namespace is 'A'" in done.failure("gpu1"), done.output
+    assert done.modules.get("gpu1", []) == []
 
 
 def test_whether_to_apply_may_be_given_as_text(tmp_path: Path) -> None:

@@ -85,6 +85,20 @@ PAIRS: Mapping[str, Mapping[str, Any]] = {
         "gpu_workload_tests": [{"framework": "pytorch", "virtualenv": "torch", "requirements": ["torch"]}]
     },
     "a registry without a login": {"docker_registries": [{"registry": "r.example"}]},
+    "GPUs that the device plugin shares and does not offer": {
+        "kubernetes_node_gpus_by": "dra_driver",
+        "kubernetes_node_time_slicing": {"nvidia.com/gpu": 2},
+    },
+    "two MPS daemons": {
+        "kubernetes_node_mps": {"nvidia.com/gpu": 2},
+        "gpu_state_mps": {"active_thread_percentage": 50},
+        "gpu_state_compute_mode": "default",
+    },
+    "the removal of no taint": {
+        "kubernetes_node_state": "absent",
+        "kubernetes_node_apply": True,
+        "kubernetes_node_taint": "nvidia.com/gpu",
+    },
 }
 _HOST = MockHost(packages={"docker.io": "99.0"})
 FACTS: Mapping[str, Any] = {
@@ -92,6 +106,7 @@ FACTS: Mapping[str, Any] = {
 }
 FIRST: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "enroot": ("request", {}),
+    "kubernetes_node": ("request", {"host": "gpu1"}),
     WINDOWS_ROLE: ("request", {}),
     "gpu_health": ("plan", {"check_mode": False, "facts_are_read": True, "is_converged": False, "toolkit": {}}),
     "slurm_gres": (

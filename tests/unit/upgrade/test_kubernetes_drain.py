@@ -15,6 +15,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._kubernetes_drain import
     NodePlan,
     explain_failure,
     plan_node,
+    taint_patch,
 )
 
 RUN = "20260504T090000Z"
@@ -131,10 +132,10 @@ def tainted(*values: str) -> list[dict[str, str]]:
 def test_the_taint_of_the_health_check_alone_is_set_and_removed(line: str, before: Any, after: Any) -> None:
     found = node()
     found["spec"] = {"taints": before} if before else {}
-    plan = planned("announce", found, announced=line)
     test = {"op": "test", "path": "/spec/taints", "value": before}
-    assert plan.taints == (() if after is None else (test, {"op": "add", "path": "/spec/taints", "value": after}))
-    assert plan.patch == {}
+    expected = () if after is None else (test, {"op": "add", "path": "/spec/taints", "value": after})
+    assert taint_patch([found], line) == expected
+    assert taint_patch([], line) == ()
 
 
 def test_a_tainted_node_is_drained_by_the_health_check_and_returned_by_a_remedy() -> None:
@@ -146,10 +147,13 @@ def test_a_tainted_node_is_drained_by_the_health_check_and_returned_by_a_remedy(
     found = {**node(cordoned=True, note=note), "spec": {"unschedulable": True, **found["spec"]}}
     assert planned("check", found).reason == note
     plan = planned("return", found, who="gpu.fleet.remedy")
-    assert plan.taints[1]["value"] == [OTHERS] and plan.patch["spec"] == {"unschedulable": False}
+    assert plan.loses_taint and plan.patch["spec"] == {"unschedulable": False}
     # An upgrade has not been asked for it, nor has another run.
-    assert planned("return", found).taints == ()
-    assert planned("return", found, who="gpu.fleet.remedy", run="20250101T000000Z").taints == ()
+    assert not planned("return", found).loses_taint
+    assert not planned("return", found, who="gpu.fleet.remedy", run="20250101T000000Z").loses_taint
+    # Nothing is left to remove.
+    found["spec"]["taints"] = [OTHERS]
+    assert not planned("return", found, who="gpu.fleet.remedy").loses_taint
 
 
 def test_a_node_is_ready_by_its_own_condition() -> None:
