@@ -300,7 +300,7 @@ def test_a_taint_whose_reply_is_lost_or_whose_node_others_have_changed_is_no_fai
     """Set by the verdict, and removed with the node's labels: after the patch, before it, and next to another one."""
     others = [{"key": f"example.com/{name}", "effect": "NoExecute"} for name in ("rack", "row")]
     cluster.add_node("gpu1", labels={"kubernetes.io/hostname": "gpu1"})
-    token = cluster.account("tainter", RULES[:1])
+    token = cluster.account("tainter-by-proxy", RULES[:1])
     config = str(cluster.kubeconfig(tmp_path / "by-proxy", proxy.url, token=token))
     own = {"key": "gpu.fleet/unhealthy", "value": "reboot", "effect": "NoSchedule"}
     happened: list[Request] = []

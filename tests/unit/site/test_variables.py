@@ -248,9 +248,11 @@ def test_a_right_value_passes(given: dict[str, Any]) -> None:
 
 
 def test_no_secret_is_printed() -> None:
-    of_agent = [{f"backend_ai_agent_{name}": ["hunter2"]} for name in ("etcd_password", "keypair")]
-    for given in ({"docker_registries": ["hunter2"]}, {"nvidia_driver_mok_password": ["hunter2"]}, *of_agent):
-        refusals = preflight(given).refusals
+    of_agent = [f"backend_ai_agent_{name}" for name in ("etcd_password", "keypair")]
+    lists = {name: ["hunter2"] for name in ("docker_registries", "nvidia_driver_mok_password", *of_agent)}
+    cluster = {"kubernetes_node_kubeconfig": {"users": [{"user": {"token": "hunter2"}}]}}
+    for name, value in {**lists, **cluster}.items():
+        refusals = preflight({name: value}).refusals
         assert len(refusals) == 1
         assert "hunter2" not in refusals[0]
     nested = preflight({"docker_registries": [{"registry": "r.example", "password": ["hunter2"]}]}).refusals
