@@ -172,7 +172,7 @@ def test_device_id_counts_before_the_name() -> None:
 
 def test_recorded_documents(corpus: Path | None) -> None:
     """Name, device ID and architecture in real documents agree with the tables; older drivers print no architecture."""
-    shipped = ROOT / "tests" / "unit" / "plugins" / "fixtures"
+    shipped = ROOT / "tests" / "unit" / "nvidia_smi" / "fixtures"
     documents = [path for directory in (shipped, *([corpus] if corpus else [])) for path in directory.rglob("*.xml")]
     known = 0
     for path in documents:
