@@ -22,12 +22,13 @@ from ansible_collections.gpu.fleet.plugins.module_utils._settings.request import
 
 from tests.unit.settings.settings_host import SettingsHost, models
 
-SHIPPED = sorted((Path(__file__).parents[1] / "plugins" / "fixtures").rglob("*"))
+SHIPPED = sorted((Path(__file__).parents[1] / "nvidia_smi" / "fixtures").rglob("*"))
 
 
 def _gpus(corpus: Path | None, directory: Path) -> Iterator[Gpu]:
     """The GPUs of all documents: shipped ones, simulated ones, and those of the corpus if it exists."""
     documents = [decode(path.read_bytes()) for path in SHIPPED if path.is_file()]
+    assert documents
     documents += [decode(path.read_bytes()) for path in sorted(corpus.rglob("*")) if path.is_file()] if corpus else []
     documents += [SettingsHost.with_gpus(directory / model, model).call("-q", "-x")[0] for model in models()]
     for text in documents:
