@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._compatibility import chip_of_name
-from .contract import is_true
+from .contract import RequestError, is_true
 from .kubernetes_node_dra import DRA_LABEL
 
 AUTO = "auto"
@@ -105,6 +105,10 @@ class Request:
         """The request in the variables of the role; a truth value may be text, as -e gives it."""
         prefix = "kubernetes_node_"
         own = {name[len(prefix) :]: value for name, value in variables.items() if name.startswith(prefix)}
+        kubeconfig = str(own["kubeconfig"] or "")
+        # Its text has secrets, and is part of no message and no registered plan.
+        if any(sign in kubeconfig for sign in "\n{"):
+            raise RequestError(f"{prefix}kubeconfig is the text of a kubeconfig; it takes the path of a file")
         return cls(
             is_present=own["state"] == "present",
             applies=is_true(own["apply"]),
@@ -112,7 +116,7 @@ class Request:
             node=None if own["name"] is None else str(own["name"]),
             directory=str(own["directory"]),
             directory_host=str(own["directory_host"] or ""),
-            kubeconfig=str(own["kubeconfig"] or ""),
+            kubeconfig=kubeconfig,
             context=str(own["context"] or ""),
             namespace=str(own["namespace"]),
             runtime_class=str(own["runtime_class"]),

@@ -251,9 +251,11 @@ def test_no_secret_is_printed() -> None:
     of_agent = [f"backend_ai_agent_{name}" for name in ("etcd_password", "keypair")]
     lists = {name: ["hunter2"] for name in ("docker_registries", "nvidia_driver_mok_password", *of_agent)}
     cluster = {"kubernetes_node_kubeconfig": {"users": [{"user": {"token": "hunter2"}}]}}
-    for name, value in {**lists, **cluster}.items():
+    kubeconfigs = ("apiVersion: v1\nusers:\n- user: {token: hunter2}\n", '{"users": [{"user": {"token": "hunter2"}}]}')
+    cases = [*lists.items(), *cluster.items(), *(("kubernetes_node_kubeconfig", one) for one in kubeconfigs)]
+    for name, value in cases:
         refusals = preflight({name: value}).refusals
-        assert len(refusals) == 1
+        assert len(refusals) == 1 and name in refusals[0]
         assert "hunter2" not in refusals[0]
     nested = preflight({"docker_registries": [{"registry": "r.example", "password": ["hunter2"]}]}).refusals
     assert nested == ("docker_registries[0].password has a value of a wrong type; it takes text",)
