@@ -68,7 +68,8 @@ options:
         and V(loaded), which refuses what the loader does not find.
       - V(nvidia_driver) has a stage for each part of its tasks, with what they have read. They are V(kernels),
         V(select), V(companions), V(preflight), V(change) and V(busy) before the driver changes, V(installed),
-        V(record) and V(activation) after it, V(removal), and more. V(download) and V(epel) have URLs.
+        V(record) and V(activation) after it, V(removal), V(in_use), which refuses a removal while GPUs are in use, and
+        more. V(download) and V(epel) have URLs.
       - V(docker) has V(host), the plan with users and package lists, V(installed), the plan after the installation,
         which refuses another version, V(secrets), what may have a password, V(record), what the role records,
         V(reasons) and V(restart), why the engine has to be restarted and whether it is, V(containers), those to remove,

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Decide whether the driver may change now. Private to this collection.
+"""Decide whether the driver may change or be removed now. Private to this collection.
 
 Pure: what is installed and who uses the driver in, the decision out.
 """
@@ -12,14 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-WHEN_BUSY = ("fail", "proceed", "defer")
-"""What to do with a change of a driver that is in use."""
 _NAMED_AT_MOST = 10
 
 
 @dataclass(frozen=True)
 class ChangeDecision:
-    """`action` is of WHEN_BUSY; `users` are what uses the driver, one phrase each."""
+    """`action` is a value of nvidia_driver_when_busy; `users` are what uses the driver, one phrase each."""
 
     action: str
     users: tuple[str, ...] = ()
