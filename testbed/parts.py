@@ -119,6 +119,7 @@ _EXHAUSTIVE = _unit(
     "pull/test_taking_a_commit.py",
     "report/test_report_hostile.py",
     "settings/test_settings_faults.py",
+    "state/test_boot_faults.py",
 )
 # What depends on GPU_FLEET_EFFORT.
 _THOROUGH = (
@@ -152,6 +153,7 @@ PARTS = (
         ("tests/checks",),
         minutes=1.2,
         cores=0.75,
+        workers=2,
         without=(*_LINTERS, *_PACKAGE, *_RELEASE, *_OLDER_CORES, *_OUR_TESTS),
     ),
     Part("linters", "test", _LINTERS, minutes=4.3, cores=0.75),

@@ -45,7 +45,9 @@ def test_yaml_is_clean() -> None:
 
 
 def test_ansible_lint_production_profile() -> None:
-    check([BIN / "ansible-lint", "--profile", "production", "--strict", "--offline", "--nocolor", "-q"])
+    command = [BIN / "ansible-lint", "--profile", "production", "--strict", "--offline", "--nocolor", "-q"]
+    # It checks the syntax of each playbook in a process of its own: without an inventory a third faster.
+    check(command, env=environment() | {"ANSIBLE_INVENTORY_ENABLED": "host_list"})
 
 
 def test_documentation_of_plugins_and_roles_is_valid() -> None:

@@ -14,6 +14,7 @@ import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._common import resets
 from ansible_collections.gpu.fleet.plugins.module_utils._mig import explain, observe
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import client, xml
+from ansible_collections.gpu.fleet.plugins.module_utils._state import service_files
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -41,6 +42,14 @@ def _documents_parsed_once() -> Iterator[None]:
         parse = functools.lru_cache(64)(xml.parse_document)
         for module in (client, observe):
             patch.setattr(module, "parse_document", parse)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _imports_parsed_once() -> Iterator[None]:
+    """Let gpu_state parse each module of the boot program once: its source does not change between two runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(service_files, "imported", functools.cache(service_files.imported))
         yield
 
 

@@ -41,6 +41,11 @@ _IN_RUN = [
     if name.isupper() and isinstance(path, str) and path.startswith("/run/gpu-fleet")
 ]
 
+DECLARED: dict[str, dict[str, Any]] = {
+    "a100_40gb": {"persistence_mode": True, "power_limit_w": "300", "mig": {"3g.20gb": 1, "1g.5gb": 1}},
+    "h200": {"persistence_mode": True, "power_limit_w": "500", "mig": {"3g.71gb": 1, "1g.18gb": 1}},
+}
+
 
 @dataclass
 class Units:
@@ -261,3 +266,10 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch, host: StateHost) -> Iterato
         patch.setattr(change_context, "blockers_of", host.find_blockers)
         patch.setattr(boot_service, "BOOT_ID", str(host.root / "boot_id"))
         yield
+
+
+def boot_without_program(host: StateHost) -> None:
+    """Simulate a reboot without the boot program."""
+    program, host.boot_program = host.boot_program, lambda: 0  # type: ignore[method-assign]
+    host.reboot()
+    host.boot_program = program  # type: ignore[method-assign]
