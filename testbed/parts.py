@@ -160,7 +160,16 @@ PARTS = (
     # In CI, after those.
     Part("site", "test-ci", (_scenario("site"),), minutes=19.9, cores=0.6, memory=2.5, suites=_DEBIAN),
     Part("package", "test-ci", _PACKAGE, minutes=37.9, cores=0.4),
-    Part("plays", "test-ci", _unit(*_OF_SITE), minutes=4.7, cores=0.5, workers=2, marked="plays"),
+    Part(
+        "plays",
+        "test-ci",
+        _unit(*_OF_SITE),
+        minutes=4.7,
+        cores=0.5,
+        workers=2,
+        marked="plays",
+        without=_EXHAUSTIVE,
+    ),
     Part("containers", "test-ci", (_scenario("containers"),), minutes=26.8, cores=0.7, memory=3.0, suites=_FOUR),
     Part(
         "other_plays",
