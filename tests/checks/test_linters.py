@@ -45,7 +45,15 @@ def test_yaml_is_clean() -> None:
 
 
 def test_ansible_lint_production_profile() -> None:
-    command = [BIN / "ansible-lint", "--profile", "production", "--strict", "--offline", "--nocolor", "-q"]
+    command: list[str | Path] = [
+        BIN / "ansible-lint",
+        "--profile",
+        "production",
+        "--strict",
+        "--offline",
+        "--nocolor",
+        "-q",
+    ]
     # It checks the syntax of each playbook in a process of its own: without an inventory a third faster.
     check(command, env=environment() | {"ANSIBLE_INVENTORY_ENABLED": "host_list"})
 
