@@ -108,15 +108,18 @@ _KUBERNETES_LONG = (
 _FLEET = "tests/unit/upgrade/test_upgrade_fleet.py"
 _REMEDIES = "tests/unit/upgrade/test_remediate_playbook.py"
 _ACCEPT = "tests/unit/upgrade/test_accept_playbook.py"
-# Units that take longest: each call that fails in each way, hostile options, damaged documents, real servers.
+# Units that take longest: each call that fails in each way, all layouts, all hosts of real indexes, hostile options,
+# damaged documents, real servers.
 _EXHAUSTIVE = _unit(
     "ecc/test_ecc_faults.py",
+    "gpu_simulator_changes/test_placement.py",
     "mig/test_mig_faults.py",
     "mig/test_mig_properties.py",
     "monitoring/test_scrape.py",
     "nvidia_smi/test_facts_damage.py",
     "option_fuzz/test_option_fuzz.py",
     "pull/test_taking_a_commit.py",
+    "real_indexes/test_host_matrix.py",
     "report/test_report_hostile.py",
     "settings/test_settings_faults.py",
     "state/test_boot_faults.py",
@@ -181,7 +184,7 @@ PARTS = (
         marked="plays",
         without=(_FLEET, _REMEDIES, _ACCEPT, *_EXHAUSTIVE),
     ),
-    Part("exhaustive", "test-ci", ("tests/torture", *_EXHAUSTIVE), minutes=2.3, cores=0.9, workers=2),
+    Part("exhaustive", "test-ci", ("tests/torture", *_EXHAUSTIVE), minutes=3.0, cores=0.9, workers=2),
     Part("live_archive", "test-ci", ("tests/live_archive",), minutes=0.9, cores=0.8),
     # Skipped without the programs of a control plane, see tests/kubernetes/control_plane.py.
     Part(
