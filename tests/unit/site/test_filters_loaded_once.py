@@ -1,7 +1,8 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ansible's main process imports the filters once, or each fork of it would, for each task of each host."""
+"""Ansible's main process imports the filters once, and the options of ssh, or each fork of it would, for each task of
+each host."""
 
 from __future__ import annotations
 
@@ -11,12 +12,16 @@ import sys
 
 from tests.conftest import COLLECTIONS
 
+ACTION = 'action_loader.get("gpu.fleet.managed_facts", class_only=True)'
 PROGRAM = """
 import sys
+from ansible import constants
 from ansible.plugins.loader import action_loader, filter_loader, init_plugin_loader, test_loader
 
 init_plugin_loader([sys.argv[1]])
 {before}
+plugins = ("connection", "ssh"), ("shell", "sh"), ("become", "sudo")
+print(*(name for kind, name in plugins if constants.config.get_configuration_definitions(kind, name)))
 known = set(sys.modules)
 assert filter_loader.get("gpu.fleet.platform") is not None
 assert test_loader.get("gpu.fleet.compatible") is not None
@@ -24,8 +29,8 @@ print(*sorted(name for name in set(sys.modules) - known if name.startswith("ansi
 """
 
 
-def imported_by_a_filter(before: str) -> list[str]:
-    """Modules of the collection that Ansible imports to find a filter."""
+def known_and_imported(before: str) -> list[list[str]]:
+    """Plugins whose options Ansible knows, and modules of the collection that it imports to find a filter."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(before=before), str(COLLECTIONS)],
         env={"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")},
@@ -33,10 +38,11 @@ def imported_by_a_filter(before: str) -> list[str]:
         text=True,
         check=True,
     )
-    return done.stdout.split()
+    return [line.split() for line in done.stdout.splitlines()]
 
 
-def test_the_action_of_managed_facts_leaves_nothing_to_import() -> None:
-    assert len(imported_by_a_filter("")) > 10
+def test_the_action_of_managed_facts_leaves_nothing_to_read() -> None:
+    known, imported = known_and_imported("")
+    assert known == [] and len(imported) > 10
     # This is what a strategy does in the main process, for each task before its workers are forked.
-    assert imported_by_a_filter('action_loader.get("gpu.fleet.managed_facts", class_only=True)') == []
+    assert known_and_imported(ACTION) == [["ssh", "sh", "sudo"], []]
