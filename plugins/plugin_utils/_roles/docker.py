@@ -216,6 +216,7 @@ class Host:
     record: Mapping[str, Any] = field(default_factory=dict)
     offered: Mapping[str, str] | None = None
     snap: bool = False
+    has_drop_in: bool = False
     accounts: Mapping[str, bool] = field(default_factory=dict)
     members: tuple[str, ...] = ()
     brought: tuple[str, ...] = ()
@@ -227,15 +228,17 @@ class Host:
         return cls(platform_of(facts), str(facts.get("architecture") or ""), facts.get("packages"), record)
 
     def observed(self, facts: Mapping[str, Any], found: Mapping[str, Any]) -> Host:
-        """The host with the results of tasks: `snaps`, `accounts` and `offers`; and `brought`."""
+        """The host with the results of tasks: `files`, `accounts` and `offers`; and `brought`."""
         offered = str(found["offers"].get("stdout") or "")
-        snaps, accounts = (found.get(name, {}).get("results", ()) for name in ("snaps", "accounts"))
+        files, accounts = (found.get(name, {}).get("results", ()) for name in ("files", "accounts"))
+        there = {result["item"] for result in files if result["stat"]["exists"]}
         entries = [result.get("ansible_facts", {}).get("getent_passwd", {}) for result in accounts]
         return replace(
             self,
             # Without package lists nothing is known of what they have.
             offered=parse_offered(offered) if offered else None,
-            snap=any(result["stat"]["exists"] for result in snaps),
+            snap=bool(there - {_DROP_IN}),
+            has_drop_in=_DROP_IN in there,
             accounts={str(name): bool(entry) for one in entries for name, entry in one.items()},
             members=_members(facts.get("getent_group", {}).get("docker")),
             brought=tuple(map(str, found.get("brought", ()))),
@@ -439,11 +442,15 @@ def _settings(request: Request, host: Host, chosen: _Choice) -> dict[str, Any]:
     authorities = _authorities(request) if request.state == "present" else []
     logouts = [key for key in host.was("registries") if key not in keys]
     old_users = [name for name in host.was("users") if name not in users]
+    changes_proxy = bool(request.drop_in) or host.has_drop_in
+    earlier = (host.recorded or {}).get("daemon_options") or {}
     return {
         "is_recorded": host.recorded is not None,
         "has_drift": bool(host.drift),
         "has_proxy": bool(request.drop_in),
-        "earlier_options": (host.recorded or {}).get("daemon_options") or {},
+        "changes_proxy": changes_proxy,
+        "earlier_options": earlier,
+        "has_options": bool(changes_proxy or request.daemon_options or earlier),
         "changes_registries": bool(request.registries or logouts),
         "logins": logins,
         "logouts": logouts,

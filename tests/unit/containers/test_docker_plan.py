@@ -35,6 +35,7 @@ def _el(distribution: str, version: str) -> dict[str, str]:
 
 BOOKWORM = {"distribution": "Debian", "distribution_version": "12.15", "distribution_major_version": "12"}
 TRIXIE = {"distribution": "Debian", "distribution_version": "13.7", "distribution_major_version": "13"}
+DROP_IN = "/etc/systemd/system/docker.service.d/gpu-fleet-proxy.conf"
 NOBLE = {"distribution": "Ubuntu", "distribution_version": "24.04", "distribution_major_version": "24"}
 ROCKY = _el("Rocky", "9.6")
 
@@ -66,7 +67,12 @@ def stage(
     entries = [{"ansible_facts": {"getent_passwd": {user: entry}}} for user, entry in given.get("accounts", {}).items()]
     found = {
         "offers": {"stdout": given.get("offered", "")},
-        "snaps": {"results": [{"stat": {"exists": given.get("snap", False)}}]},
+        "files": {
+            "results": [
+                {"item": "/snap/docker/current", "stat": {"exists": given.get("snap", False)}},
+                {"item": DROP_IN, "stat": {"exists": given.get("drop_in", False)}},
+            ]
+        },
         "accounts": {"results": entries},
         "restart_is_due": False,
         **{name: value for name, value in given.items() if name != "accounts"},
@@ -486,10 +492,28 @@ def test_the_proxy_is_a_drop_in_of_the_unit() -> None:
         'Environment="HTTPS_PROXY=http://robot:p%%40\\"s\\\\s@proxy.example:3128"',
         'Environment="NO_PROXY=localhost,.example.com"',
     ]
-    assert "/etc/systemd/system/docker.service.d/gpu-fleet-proxy.conf" in stage("record", docker_proxy=proxy)["files"]
+    assert DROP_IN in stage("record", docker_proxy=proxy)["files"]
     assert plan(docker_proxy=proxy)["has_proxy"] is True
     assert (stage("secrets")["drop_in"], plan()["has_proxy"]) == ("", False)
     assert "docker_proxy has a value of several lines" in plan(docker_proxy={"http": "a\nb"})["refusals"][0]
+
+
+@pytest.mark.parametrize(
+    ("facts", "variables", "proxy", "options"),
+    [
+        ({}, {}, False, False),
+        ({}, {"docker_proxy": {"https": "http://proxy.example:3128"}}, True, True),
+        # Of a run that failed before its record: the proxy may have been why.
+        ({"drop_in": True}, {}, True, True),
+        ({}, {"docker_daemon_options": {"debug": True}}, False, True),
+        ({"record": {"data": {"daemon_options": {"debug": True}}}}, {}, False, True),
+    ],
+)
+def test_what_is_configured_before_a_new_engine_is_started(
+    facts: dict[str, Any], variables: dict[str, Any], proxy: bool, options: bool
+) -> None:
+    found = stage("installed", packages={"docker.io": "26.1", "containerd": "1.7"}, facts=facts, **variables)
+    assert (found["changes_proxy"], found["has_options"]) == (proxy, options)
 
 
 def test_users_of_a_directory_service() -> None:
