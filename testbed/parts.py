@@ -161,7 +161,7 @@ PARTS = (
     ),
     Part("linters", "test", _LINTERS, minutes=5.0, cores=0.75),
     # In CI, after those.
-    Part("site", "test-ci", (_scenario("site"),), minutes=19.9, cores=0.6, memory=2.5, suites=_DEBIAN),
+    Part("site", "test-ci", (_scenario("site"),), minutes=13.0, cores=0.6, memory=2.5, suites=_DEBIAN),
     Part("package", "test-ci", _PACKAGE, minutes=37.9, cores=0.4),
     Part(
         "plays",
@@ -173,7 +173,7 @@ PARTS = (
         marked="plays",
         without=_EXHAUSTIVE,
     ),
-    Part("containers", "test-ci", (_scenario("containers"),), minutes=26.8, cores=0.7, memory=3.0, suites=_FOUR),
+    Part("containers", "test-ci", (_scenario("containers"),), minutes=17.5, cores=0.7, memory=3.0, suites=_FOUR),
     Part(
         "other_plays",
         "test-ci",
@@ -198,7 +198,7 @@ PARTS = (
     ),
     Part("hostile", "test-ci", _unit("hostile"), minutes=3.5, workers=2, marked="plays"),
     Part("mistakes", "test-ci", _unit("mistakes"), minutes=0.7, marked="plays"),
-    Part("docker", "test-ci", _system("docker"), minutes=9.9, cores=0.6, memory=2.0, suites=_DEBIAN),
+    Part("docker", "test-ci", _system("docker"), minutes=12.0, cores=0.6, memory=2.0, suites=_DEBIAN),
     Part("engines", "test-ci", _system("engines"), minutes=16.6, cores=0.4, memory=2.0, suites=(*_DEBIAN, "sid")),
     Part(
         "demo",
@@ -213,7 +213,7 @@ PARTS = (
         "nvidia_driver",
         "test-ci",
         (_scenario("nvidia_driver"),),
-        minutes=29.6,
+        minutes=14.0,
         cores=0.5,
         memory=2.0,
         ci_hosts="package_managers",
@@ -232,7 +232,7 @@ PARTS = (
         "cuda",
         "test-ci",
         (_scenario("cuda"),),
-        minutes=12.3,
+        minutes=9.5,
         cores=0.5,
         memory=2.0,
         ci_hosts="package_managers",
@@ -251,7 +251,7 @@ PARTS = (
         "nvidia_repository",
         "test-ci",
         (_scenario("nvidia_repository"),),
-        minutes=7.5,
+        minutes=4.5,
         cores=0.8,
         memory=1.5,
         ci_hosts="package_managers",
