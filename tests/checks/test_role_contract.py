@@ -196,14 +196,14 @@ _MODULE = re.compile(r"(?!ansible\.builtin\.|gpu\.fleet\.)[a-z]+\.[a-z_]+\.[a-z0
 def test_a_controller_without_other_collections_reads_the_role(role: str) -> None:
     """What main.yml imports is read with it, before the plan can refuse a controller that lacks a collection."""
     tasks = ROOT / "roles" / role / "tasks"
-    waiting, foreign = [tasks / "main.yml"], []
+    waiting, missing = [tasks / "main.yml"], []
     while waiting:
         path = waiting.pop()
         for entry in _mappings(yaml.safe_load(path.read_text(encoding="utf-8"))):
-            foreign += [f"{path.relative_to(ROOT)}: {key}" for key in entry if _MODULE.fullmatch(str(key))]
+            missing += [f"{path.relative_to(ROOT)}: {key}" for key in entry if _MODULE.fullmatch(str(key))]
             if imported := entry.get("ansible.builtin.import_tasks"):
                 waiting.append(tasks / imported)
-    assert foreign == []
+    assert missing == []
 
 
 # Entry points other than main that a role's README offers to other roles.
