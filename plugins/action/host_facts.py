@@ -26,16 +26,16 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._controller import missi
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.nvlink_domains import VARIABLE as NVLINK_DOMAIN
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.nvlink_domains import observed as nvlink_observed
 from ansible_collections.gpu.fleet.plugins.plugin_utils._gpu_operator import OnHost
-from ansible_collections.gpu.fleet.plugins.plugin_utils._plain import plain
+from ansible_collections.gpu.fleet.plugins.plugin_utils._plain import named, plain
 from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import WINDOWS, platform_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import (
     NONE,
     PreflightHost,
     check_forms,
     check_site,
-    has_docker,
     has_driver,
     requested_roles,
+    room_of,
 )
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import (
     cuda,
@@ -50,17 +50,16 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver imp
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import (
     DISRUPTIVE_ROLES,
-    ROLES,
     WITH_PLAN,
     collections_of,
     in_loop,
+    of_state,
     removed_in_loop,
     variables_of,
 )
 from ansible_collections.gpu.fleet.plugins.plugin_utils._variable_names import INJECTED, STRICT
 
 _GATHERED = ["system", "packages", "gpus", "cuda", "managed"]
-_GATHERED_FOR_ROOM = ["packages", "cuda", "managed"]
 _RESULT_FILE, _RESULT_CALLBACK = "gpu_fleet_result_file", "gpu.fleet.run_result"
 _LONGEST_MESSAGE = 16_384
 # Of ansible-core, for a secret whose password is not given or another one.
@@ -86,8 +85,6 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         # What the connection runs commands in, known without the host.
         if requested != NONE and getattr(self._connection._shell, "_IS_WINDOWS", False):
             return {**result, **_refused(host, [WINDOWS])}
-        if "room_for" in self._task.args:
-            return {**result, **self._room(host, str(plain(self._task.args["room_for"])), variables)}
         if "roles" not in self._task.args:
             found = self._with_imex_domain(host, self._execute_module(task_vars=variables), variables)
             # Of a role in a playbook of others, which may have names of its own.
@@ -139,11 +136,11 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             return _refused(host, [*wrong_names, *found.refusals])
         try:
             # A play may have read more, such as the NVLink fabric.
-            known = {**variables.get("ansible_facts", {}), **_named(facts)}
+            known = {**variables.get("ansible_facts", {}), **named(facts)}
             plans = _plans(found.roles, values, known, check_mode=self._task.check_mode)
             work = _work(found.roles, plans, values, known)
             refusals = _refusals_of_versions(work, values, known, lambda argv: self._read(argv, variables))
-            refusals += room.refusals(work, values, _room(observed))
+            refusals += room.refusals(work, values, room_of(observed))
             if refusals:
                 return _refused(host, refusals)
             # What a role without work would report.
@@ -161,16 +158,18 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             return _refused(host, [f"the roles cannot be planned: {error}"])
         work = [role for role in work if role not in observation.settled]
         judged = () if observation.health is None else ("gpu_health",)
+        reads_gpus = bool(known["nvidia_smi"]["available"]) or not self._task.check_mode
         plan = {
             "roles": list(found.roles),
             "without_gpu": list(found.without_gpu),
             "work": work,
             "disruptive": _disruptive(work, observation.prediction),
             "loop": {
-                name: [role for role in in_loop(of) if role not in judged]
-                for name, of in (("with_work", work), ("all", found.roles))
+                "state": list(of_state(work, reads_gpus)),
+                "with_work": [role for role in in_loop(work, reads_gpus) if role not in judged],
+                "all": [role for role in in_loop(found.roles, reads_gpus) if role not in judged],
             },
-            "nvlink": _nvlink(_named(facts)),
+            "nvlink": _nvlink(named(facts)),
             "removal": list(removed_in_loop(work)),
             "modules": ["host_facts", *observation.modules],
             "notes": notes,
@@ -185,21 +184,6 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             "prediction": observation.prediction,
             "health": observation.health,
         }
-
-    def _room(self, host: str, role: str, variables: dict[str, Any]) -> dict[str, Any]:
-        """The refusal of a role that is in a playbook by itself, for want of room or write access.
-
-        Where the facts are read already, the check of all roles has had this one as well.
-        """
-        if role not in ROLES or variables.get("__common_facts_are_read"):
-            return {"changed": False}
-        given, _refusals_of_others = self._given([role], variables)
-        values = {**_FILES.defaults(variables_of([role])), **given}
-        arguments = {"gather": _GATHERED_FOR_ROOM, "directories": room.directories(values)}
-        observed = self._execute_module(module_args=arguments, task_vars=variables)
-        # What cannot be read is no reason: the role goes on, and finds it.
-        wrong = [] if observed.get("failed") else room.refusals([role], values, _room(observed))
-        return _refused(host, wrong) if wrong else {"changed": False}
 
     def _wrong_names(self, variables: Mapping[str, Any]) -> list[str]:
         """What is wrong with the names of the host's variables."""
@@ -330,7 +314,7 @@ def _not_evaluated(name: str, error: Exception) -> str:
 
 def _refusals_of_the_system(observed: Mapping[str, Any]) -> list[str]:
     """Refusals of a host on which no role can run."""
-    facts = _named(observed.get("ansible_facts", {}))
+    facts = named(observed.get("ansible_facts", {}))
     if "effective_user_id" not in facts:
         reason = " ".join(str(observed.get("msg") or observed.get("module_stderr") or "no output").split()).rstrip(".")
         advice = "settings (--become, --ask-become-pass) and the Python of the host (ansible_python_interpreter)"
@@ -444,13 +428,8 @@ def _adds(role: str, name: str, values: Mapping[str, Any], host: nvidia_reposito
     return nvidia_repository.plan(request, host, _FILES.tables.keys).has_work
 
 
-def _named(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Facts by the names that they have in ansible_facts."""
-    return {name.removeprefix("ansible_"): value for name, value in facts.items()}
-
-
 def _known(facts: Mapping[str, Any], observed: Mapping[str, Any]) -> PreflightHost:
-    names = _named(facts)
+    names = named(facts)
     driver, gpus = names["cuda"]["driver"], names["nvidia_smi"]
     return PreflightHost(
         platform=platform_of(names),
@@ -463,16 +442,6 @@ def _known(facts: Mapping[str, Any], observed: Mapping[str, Any]) -> PreflightHo
         gpu_count=max(gpus["gpu_count"], len(gpus["pci_gpus"])),
         has_driver=has_driver(driver),
     )
-
-
-def _room(observed: Mapping[str, Any]) -> room.Found:
-    """What the module has found of the room on the host, and of what is installed already."""
-    facts = observed["ansible_facts"]
-    there = [role for role in facts["gpu_fleet_managed"] if role in WITH_PLAN]
-    there += ["nvidia_driver"] if has_driver(facts["cuda"]["driver"]) else []
-    there += ["docker"] if has_docker(facts["packages"]) else []
-    versions = [str(toolkit["version"]) for toolkit in facts["cuda"]["toolkits"]]
-    return room.Found(observed["file_systems"], int(observed["initramfs_mib"]), there, versions)
 
 
 def _refused(host: str, refusals: Sequence[str]) -> dict[str, Any]:

@@ -8,15 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible.errors import AnsibleActionFail
+from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.module_utils.parsing.convert_bool import BOOLEANS, boolean
 from ansible.plugins.action import ActionBase
 from ansible_collections.gpu.fleet.plugins.action import managed_facts  # noqa: F401 # pylint: disable=unused-import
 from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import one_line
 from ansible_collections.gpu.fleet.plugins.modules.role_plan import ARGUMENT_SPEC
 from ansible_collections.gpu.fleet.plugins.plugin_utils._controller import missing_collections
-from ansible_collections.gpu.fleet.plugins.plugin_utils._plain import plain
-from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import check_forms
+from ansible_collections.gpu.fleet.plugins.plugin_utils._plain import named, plain
+from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import platform_of
+from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import check_forms, room_of
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import room
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import (
     Plan,
     Planner,
@@ -28,6 +30,8 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import P
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import variables_of
 
 _LONGEST_MESSAGE = 16_384
+# The option data-root is where Docker keeps images.
+_OPTIONS = "docker_daemon_options"
 _MALFORMED = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
 # Read once, in Ansible's main process: its forks inherit them.
 _FILES = RoleData.read()
@@ -53,9 +57,18 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             return {**result, **_refused(host, missing)}
         facts = known["ansible_facts"]
         facts = self._templar.template(facts) if isinstance(facts, str) else facts
+        is_read = known.get("__common_facts_are_read") or _is_part_of_another(role, known)
+        observed = {} if is_read else self._observed(options["observe"], host, known, facts)
+        if observed.get("failed"):
+            return {**result, **observed}
+        facts = {**facts, **named(observed.get("ansible_facts", {}))}
         variables = self._variables(role, planner, known)
         try:
             found = planned(role, stage, variables, facts, plain(options["facts"]))
+            lacking = _lacking(role, found, variables, observed)
+            if lacking:
+                return {**result, **_refused(host, lacking)}
+            result |= {name: observed[name] for name in ("ansible_facts", "warnings") if name in observed}
             return {**result, **_result(host, found)}
         except RequestError as refused:
             return {**result, **_refused(host, [str(refused)])}
@@ -64,6 +77,39 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
                 f"{host}: the facts of the host have another form than modules document ({type(error).__name__}); "
                 "check who changed the host"
             ) from error
+
+    def _observed(
+        self, gather: Sequence[str], host: str, known: dict[str, Any], facts: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """The result of host_facts, or a refusal of a host whose packages Ansible cannot manage.
+
+        Where the system is known, nothing runs on a host that is refused.
+        """
+        if not gather:
+            return {}
+        refusal = _unmanageable(facts) if "distribution" in facts else ""
+        if not refusal:
+            task = self._task.copy()
+            # Distribution and architecture do not change while a play runs.
+            unknown = {"distribution", "os_family", "architecture"} - {*facts}
+            wanted = ["system", *gather] if unknown and "system" not in gather else [*gather]
+            arguments = {"gather": wanted, "directories": self._directories(known)}
+            task.action, task.args = "gpu.fleet.host_facts", arguments
+            shared = {"connection": self._connection, "play_context": self._play_context, "loader": self._loader}
+            shared |= {"templar": self._templar, "shared_loader_obj": self._shared_loader_obj}
+            action = self._shared_loader_obj.action_loader.get(task.action, task=task, **shared)
+            observed: dict[str, Any] = action.run(task_vars=known)
+            if observed.get("failed"):
+                return observed
+            refusal = _unmanageable({**facts, **named(observed["ansible_facts"])})
+        return _refused(host, [refusal]) if refusal else observed
+
+    def _directories(self, known: Mapping[str, Any]) -> list[str]:
+        """The directories that roles write to. What cannot be evaluated before the facts are read is at its default."""
+        try:
+            return room.directories({_OPTIONS: plain(self._templar.template(known.get(_OPTIONS)))})
+        except AnsibleError:
+            return room.directories({})
 
     def _variables(self, role: str, planner: Planner, known: Mapping[str, Any]) -> dict[str, Any]:
         """The public variables that count: nothing else that was set is evaluated."""
@@ -91,9 +137,30 @@ def planned(
     return planner.stages[stage]({**values, **tables}, facts, given)
 
 
+def _is_part_of_another(role: str, known: Mapping[str, Any]) -> bool:
+    """Whether another role of the collection includes this one, and has read the facts."""
+    return any(
+        name.startswith("gpu.fleet.") and name != f"gpu.fleet.{role}"
+        for name in known.get("ansible_parent_role_names") or ()
+    )
+
+
+def _unmanageable(facts: Mapping[str, Any]) -> str:
+    """Why Ansible cannot manage the packages of the host; empty where it can."""
+    reason = platform_of(facts)["reason"]
+    release = f"{facts['distribution']} {facts['distribution_version']}"
+    return f"{release} is not supported: {reason}, or take the host out of the play" if reason else ""
+
+
 def _converted(value: Any, spec: Mapping[str, Any]) -> Any:
     is_text = spec.get("type") == "bool" and isinstance(value, str) and value.lower() in BOOLEANS
     return boolean(value) if is_text else value
+
+
+def _lacking(role: str, found: object, variables: Mapping[str, Any], observed: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a role with work lacks of room and write access, where the host was observed for it."""
+    has_work = isinstance(found, Plan) and found.has_work and not found.refusals
+    return room.refusals([role], variables, room_of(observed)) if has_work and observed else ()
 
 
 def _result(host: str, found: Plan | Sequence[Plan] | Mapping[str, Any]) -> Mapping[str, Any]:

@@ -74,13 +74,6 @@ options:
         P(gpu.fleet.gpu_state#role) has work, in the same run on the host. What it refuses is refused here.
       - It is handled on the controller and not passed to the host.
     type: raw
-  room_for:
-    description:
-      - A role of O(roles) that has work, and that runs by itself; where O(roles) were planned in the same play, nothing
-        is done. It fails where the host lacks room or write access for that role, with the same messages.
-      - No facts are set. It is handled on the controller and not passed to the host.
-    type: str
-    version_added: 1.1.0
   judge:
     description:
       - With O(roles), whether M(gpu.fleet.gpu_health) judges the GPUs of a host on which no role has work. Then
@@ -243,12 +236,19 @@ plan:
       sample: [docker]
       version_added: 1.1.0
     loop:
-      description: Roles that run one after the other, after driver and GPU state, in their order.
+      description:
+        - Roles that run one after the other, in their order. In check mode on a host without a driver, those that read
+          the GPUs are left out.
       type: dict
       version_added: 1.1.0
       contains:
+        state:
+          description: Those of RV(plan.work) that run right after the driver.
+          type: list
+          elements: str
+          sample: [gpu_state]
         with_work:
-          description: Those of RV(plan.work), without what is judged in RV(health).
+          description: Those of RV(plan.work) that run after these, without what is judged in RV(health).
           type: list
           elements: str
           sample: [docker, gpu_health]
@@ -310,7 +310,6 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "directories": {"type": "list", "elements": "path", "default": []},
     "gpu_state": {"type": "dict"},
     "roles": {"type": "raw"},
-    "room_for": {"type": "str"},
     "judge": {"type": "bool", "default": False},
 }
 

@@ -107,6 +107,17 @@ options:
         host that is not as declared.
     type: str
     default: plan
+  observe:
+    description:
+      - What the host is read for before it is planned, as with O(gpu.fleet.host_facts#module:gather), with V(system)
+        where distribution and architecture are not known yet. The task then returns these facts.
+      - Nothing is read where the playbook has read all facts, as C(gpu.fleet.site) does, or where another role of this
+        collection includes the role. A host whose packages Ansible cannot manage is refused, and one that lacks room or
+        write access for the work of the role, with the messages of C(gpu.fleet.site).
+    type: list
+    elements: str
+    choices: [system, packages, gpus, cuda, managed]
+    default: []
   facts:
     description:
       - What tasks have found for this stage, by name.
@@ -122,6 +133,10 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+ansible_facts:
+  description: As of M(gpu.fleet.host_facts).
+  returned: with O(observe), where something is read
+  type: dict
 steps:
   description: What the tasks of the role carry out, in their order. Next to it is what else these tasks read.
   returned: with O(stage=plan), unless something is refused, for a role with one plan
@@ -209,6 +224,12 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
         "required": True,
     },
     "stage": {"type": "str", "default": "plan"},
+    "observe": {
+        "type": "list",
+        "elements": "str",
+        "choices": ["system", "packages", "gpus", "cuda", "managed"],
+        "default": [],
+    },
     "facts": {"type": "dict", "default": {}},
 }
 

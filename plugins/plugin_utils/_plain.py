@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Values of variables without what Ansible adds to them. Private to this collection. Pure."""
+"""Values and facts without what Ansible adds to them. Private to this collection. Pure."""
 
 from __future__ import annotations
 
@@ -16,3 +16,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     return value
+
+
+def named(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Facts as a module returns them, by the names that they have in ansible_facts."""
+    return {name.removeprefix("ansible_"): value for name, value in facts.items()}

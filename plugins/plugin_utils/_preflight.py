@@ -29,11 +29,12 @@ from ._roles import (
     gpu_workload,
     kubernetes_node,
     nvidia_repository,
+    room,
     slurm_gres,
 )
 from ._roles.contract import RequestError, is_true
 from ._roles.nvidia_driver import request as driver
-from ._roles.registry import DEFAULT_ROLES, GPU_ROLES, REMOVED_ROLES, ROLES, variables_of
+from ._roles.registry import DEFAULT_ROLES, GPU_ROLES, REMOVED_ROLES, ROLES, WITH_PLAN, variables_of
 from ._variable_forms import Spec, form_refusals, is_list, shown
 
 SKIP, FAIL = "skip", "fail"
@@ -72,6 +73,16 @@ def has_docker(packages: Iterable[str]) -> bool:
 def has_driver(driver: Mapping[str, Any]) -> bool:
     """Whether a driver is installed or loaded; `driver` is that of the facts of CUDA."""
     return any(driver[name] for name in ("library_version", "module_version", "loaded_version"))
+
+
+def room_of(observed: Mapping[str, Any]) -> room.Found:
+    """What the module host_facts has found of the room on the host, and of what is installed already."""
+    facts = observed["ansible_facts"]
+    there = [role for role in facts.get("gpu_fleet_managed", ()) if role in WITH_PLAN]
+    there += ["nvidia_driver"] if "cuda" in facts and has_driver(facts["cuda"]["driver"]) else []
+    there += ["docker"] if has_docker(facts.get("packages") or ()) else []
+    versions = [str(toolkit["version"]) for toolkit in (facts.get("cuda") or {}).get("toolkits", ())]
+    return room.Found(observed["file_systems"], int(observed["initramfs_mib"]), there, versions)
 
 
 @dataclass(frozen=True)

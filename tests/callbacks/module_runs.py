@@ -38,7 +38,6 @@ _CONTROLLER_ACTIONS = frozenset(
         "assert",
         "debug",
         "fail",
-        "gpu.fleet.role_plan",
         "group_by",
         "import_playbook",
         "import_role",
@@ -57,6 +56,8 @@ _CONTROLLER_ACTIONS = frozenset(
 _READING_ACTIONS = frozenset({"copy", "template"})
 # Runs several modules where it plans roles, and returns which.
 _PLANNING_ACTION = "gpu.fleet.host_facts"
+# Runs one where it observes the host for a role, and returns its facts.
+_OBSERVING_ACTION = "gpu.fleet.role_plan"
 
 
 def count_module_runs(action: str, result: Mapping[str, Any], looped: bool, check_mode: bool) -> int:
@@ -73,6 +74,8 @@ def count_module_runs(action: str, result: Mapping[str, Any], looped: bool, chec
 
 def _runs_of_item(name: str, item: Mapping[str, Any], check_mode: bool) -> int:
     stopped_after_preview = check_mode and bool(item.get("changed"))
+    if name == _OBSERVING_ACTION:
+        return int("ansible_facts" in item)
     if name == _PLANNING_ACTION and "plan" in item:
         return len(item["plan"]["modules"])
     if name == _PLANNING_ACTION and "ansible_facts" not in item and not item.get("failed"):

@@ -232,15 +232,16 @@ def test_a_role_includes_of_others_only_what_they_offer(path: Path) -> None:
             assert include["tasks_from"] in ENTRY_POINTS.get(other, ()), task["name"]
 
 
-@for_each_role
-def test_facts_are_gathered_in_one_place(role: str) -> None:
-    """Roles gather facts through the role common only, unless site.yml has gathered them."""
-    first = _load(role, "tasks", "main.yml")[0]
-    if role == "common" or first["name"] != "Gather facts":
-        return
-    assert first["ansible.builtin.include_role"] == {"name": "gpu.fleet.common", "tasks_from": "gather_facts.yml"}
-    conditions = first["when"] if isinstance(first["when"], list) else [first["when"]]
-    assert "not __common_facts_are_read | default(false)" in conditions
+@pytest.mark.parametrize("path", TASK_FILES, ids=str)
+def test_a_role_observes_the_host_where_it_plans(path: Path) -> None:
+    """By role_plan, which reads nothing where the playbook has; not by a task that is skipped there."""
+    alone = {"common/tasks/main.yml", "nvidia_container_toolkit/tasks/refresh_cdi.yml", "windows_gpu/tasks/refuse.yml"}
+    found = [
+        task["name"]
+        for task in _tasks(yaml.safe_load((ROOT / path).read_text(encoding="utf-8")) or ())
+        if "ansible.builtin.setup" in task or "system" in (task.get("gpu.fleet.host_facts") or {}).get("gather", ())
+    ]
+    assert bool(found) == (path.relative_to("roles").as_posix() in alone)
 
 
 @pytest.mark.parametrize("path", TASK_FILES, ids=str)

@@ -100,6 +100,8 @@ def plan(request: Request, facts: HostFacts, kernel: str = "") -> Plan:
         **_specification(request, facts, found),
         **_removal(facts, found),
         "unit_commands": unit_commands(kernel),
+        # The packages may have brought them.
+        "reads_units": True,
         "refresh": asdict(facts.refresh) if facts.refresh else {},
     }
     return Plan(
@@ -128,7 +130,7 @@ def _packages(request: Request, facts: HostFacts, found: ToolkitPlan) -> dict[st
         "is_installed": not (found.missing or found.missing_engines),
         "present_packages": found.present_packages,
         "old_packages": found.old_packages,
-        "old_files": found.old_files,
+        "find_old_files": ["ls", "--directory", *found.old_files],
         "has_docker": has_docker,
         # Its containers depend on its volumes, which cannot be mounted without it.
         "removes_volumes": "nvidia-docker" in found.old_packages and has_docker,
@@ -216,7 +218,7 @@ def _specification(request: Request, facts: HostFacts, found: ToolkitPlan) -> di
         "spec_file": found.spec_file,
         "spec_directory": dirname(found.spec_file),
         "generate_command": ["nvidia-ctk", "cdi", "generate", *(["--format=json"] if is_json else [])],
-        "units": found.units,
+        "specify": "cdi_refresh" if found.units else "cdi_generate",
         "because": found.because,
         "stale_files": found.stale_files,
         "conflicting": found.conflicting,
@@ -257,7 +259,8 @@ def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping
 
 def _units(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
     host = HostFacts.of(facts, Refresh.of(found["files"], found["outputs"]))
-    return plan(Request.read(variables, bool(found["check_mode"])), host, _kernel(facts))
+    planned = plan(Request.read(variables, bool(found["check_mode"])), host, _kernel(facts))
+    return replace(planned, tasks={**planned.tasks, "reads_units": False})
 
 
 def _after_installation(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
@@ -274,7 +277,7 @@ def _refreshes(variables: Mapping[str, Any], facts: Mapping[str, Any], _found: M
     """Whether there is a specification to update. A host that the role has not configured refuses nothing."""
     host = HostFacts.of(facts)
     is_due = bool(host.recorded_inputs) and toolkit_plan(Request.read(variables), host).uses_cdi
-    return {"is_due": is_due, "unit_commands": unit_commands(_kernel(facts))}
+    return {"is_due": is_due, "reads_units": True, "unit_commands": unit_commands(_kernel(facts))}
 
 
 # Stages of the engines

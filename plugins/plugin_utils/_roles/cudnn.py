@@ -260,7 +260,6 @@ def _tasks(request: Request, host: Host, table: Table) -> dict[str, Any]:
             "cached": [*offers_command(host.manager, fresh=False), *names],
             "fresh": [*offers_command(host.manager, fresh=True), *names],
         },
-        "reads_gpus": any(entry.library == CUDNN for entry in request.requested),
         "archives": [
             {"src": entry.archive, "sha256": entry.sha256, "path": request.directory_of(entry)}
             for entry in request.archives

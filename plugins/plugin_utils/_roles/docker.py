@@ -207,7 +207,7 @@ class Host:
 
     `record` is that of the last run. `offered` has the versions of optional packages in the package lists, None before
     they are read. `accounts` has whether a requested user exists, for those that were looked up. `brought` are packages
-    that this run has installed.
+    that this run has installed; with `is_new` the engine is among them.
     """
 
     platform: Mapping[str, Any]
@@ -220,6 +220,7 @@ class Host:
     accounts: Mapping[str, bool] = field(default_factory=dict)
     members: tuple[str, ...] = ()
     brought: tuple[str, ...] = ()
+    is_new: bool = False
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Host:
@@ -228,7 +229,7 @@ class Host:
         return cls(platform_of(facts), str(facts.get("architecture") or ""), facts.get("packages"), record)
 
     def observed(self, facts: Mapping[str, Any], found: Mapping[str, Any]) -> Host:
-        """The host with the results of tasks: `files`, `accounts` and `offers`; and `brought`."""
+        """The host with the results of tasks: `files`, `accounts` and `offers`; `brought` and `is_new`."""
         offered = str(found["offers"].get("stdout") or "")
         files, accounts = (found.get(name, {}).get("results", ()) for name in ("files", "accounts"))
         there = {result["item"] for result in files if result["stat"]["exists"]}
@@ -242,6 +243,7 @@ class Host:
             accounts={str(name): bool(entry) for one in entries for name, entry in one.items()},
             members=_members(facts.get("getent_group", {}).get("docker")),
             brought=tuple(map(str, found.get("brought", ()))),
+            is_new=bool(found.get("is_new")),
         )
 
     @property
@@ -444,19 +446,26 @@ def _settings(request: Request, host: Host, chosen: _Choice) -> dict[str, Any]:
     old_users = [name for name in host.was("users") if name not in users]
     changes_proxy = bool(request.drop_in) or host.has_drop_in
     earlier = (host.recorded or {}).get("daemon_options") or {}
+    has_engine = any(name in host.installed for name in chosen.engine)
+    configuration = {
+        "proxy": changes_proxy,
+        # An engine that was installed just now without options runs with what it has read.
+        "daemon_options": changes_proxy or request.daemon_options or earlier or (has_engine and not host.is_new),
+        "start": True,
+        "group": request.users or old_users,
+        "registries": request.registries or logouts,
+        "exports": request.exports,
+    }
     return {
         "is_recorded": host.recorded is not None,
         "has_drift": bool(host.drift),
         "has_proxy": bool(request.drop_in),
-        "changes_proxy": changes_proxy,
         "earlier_options": earlier,
-        "has_options": bool(changes_proxy or request.daemon_options or earlier),
-        "changes_registries": bool(request.registries or logouts),
+        "configuration": [name for name, is_due in configuration.items() if is_due],
         "logins": logins,
         "logouts": logouts,
         "authorities": authorities,
         "old_authorities": [path for path in host.was("certificates") if path not in authorities],
-        "changes_group": bool(request.users or old_users),
         "new_users": [name for name in request.users if name not in host.members],
         "old_users": old_users,
         "has_images": request.state == "present" and bool(request.images) and not chosen.missing,

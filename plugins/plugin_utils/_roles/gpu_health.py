@@ -136,10 +136,10 @@ class Host:
     specifications: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, facts: Mapping[str, Any], printed: str = "") -> Host:
-        """The host with these facts; `printed` is the output of `nvidia-ctk --version`, where the facts lack it."""
+    def of(cls, facts: Mapping[str, Any]) -> Host:
+        """The host with these facts."""
         toolkit = (facts.get("cuda") or {}).get("container_toolkit") or {}
-        version = re.search(r"[0-9]+([.][0-9]+){2}", str(toolkit.get("version") or printed))
+        version = re.search(r"[0-9]+([.][0-9]+){2}", str(toolkit.get("version")))
         return cls(
             smi=facts["nvidia_smi"],
             record=(facts.get("gpu_fleet_managed") or {}).get(GPU_HEALTH) or {},
@@ -381,7 +381,7 @@ def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping
         facts_are_current=not given.get("facts_are_read") or bool(given.get("is_converged")),
         today=datetime.now(UTC).strftime("%Y-%m-%d"),
     )
-    return plan(Request.read(variables), Host.of(facts, str((given.get("toolkit") or {}).get("stdout") or "")), run)
+    return plan(Request.read(variables), Host.of(facts), run)
 
 
 def _engine(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

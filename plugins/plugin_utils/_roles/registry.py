@@ -69,14 +69,22 @@ REPOSITORY_ROLE = "nvidia_repository"
 WINDOWS_ROLE = "windows_gpu"
 """The role of hosts with Windows, which a playbook of its own runs."""
 
-# Playbooks have tasks of their own for these, because others depend on when they run: the GPUs come first, and a node
-# with its labels gets pods.
-_FIRST, _LAST = ("nvidia_driver", "gpu_state", "slurm_gres"), ("kubernetes_node",)
+# Playbooks have tasks of their own for these, because others depend on when they run: the GPUs come first.
+_STATE = ("gpu_state", "slurm_gres")
+_FIRST = ("nvidia_driver", *_STATE)
+# They read the GPUs, which needs the driver: on a bare host check mode has none.
+_READ_GPUS = (*_STATE, "kubernetes_node")
 
 
-def in_loop(roles: Collection[str]) -> tuple[str, ...]:
-    """Those of `roles` that site.yml runs one after the other, in their order."""
-    return tuple(name for name in ROLES if name in roles and name not in (*_FIRST, *_LAST))
+def of_state(roles: Collection[str], reads_gpus: bool) -> tuple[str, ...]:
+    """Those of `roles` that site.yml runs after the driver and before all others, in their order."""
+    return tuple(name for name in _STATE if name in roles and reads_gpus)
+
+
+def in_loop(roles: Collection[str], reads_gpus: bool) -> tuple[str, ...]:
+    """Those of `roles` that site.yml runs one after the other at the end, in their order."""
+    left_out = (*_FIRST, *(() if reads_gpus else _READ_GPUS))
+    return tuple(name for name in ROLES if name in roles and name not in left_out)
 
 
 def removed_in_loop(roles: Collection[str]) -> tuple[str, ...]:

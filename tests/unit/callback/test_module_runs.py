@@ -25,6 +25,7 @@ from tests.callbacks.module_runs import count_module_runs
         ("ansible.builtin.command", {"_ansible_delegated_vars": {"ansible_host": "other"}}, 0),
         ("gpu.fleet.host_facts", {}, 0),
         ("gpu.fleet.role_plan", {"steps": ["install"]}, 0),
+        ("gpu.fleet.role_plan", {"steps": ["install"], "ansible_facts": {}}, 1),
         ("gpu.fleet.host_facts", {"ansible_facts": {}}, 1),
         ("gpu.fleet.host_facts", {"failed": True}, 1),
         ("gpu.fleet.host_facts", {"plan": {"modules": ["host_facts", "gpu_health"]}}, 2),

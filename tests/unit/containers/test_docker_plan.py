@@ -499,21 +499,34 @@ def test_the_proxy_is_a_drop_in_of_the_unit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("facts", "variables", "proxy", "options"),
+    ("facts", "variables", "expected"),
     [
-        ({}, {}, False, False),
-        ({}, {"docker_proxy": {"https": "http://proxy.example:3128"}}, True, True),
+        ({"is_new": True}, {}, ["start"]),
+        # An engine that was there before may run with older options.
+        ({}, {}, ["daemon_options", "start"]),
+        (
+            {"is_new": True},
+            {"docker_proxy": {"https": "http://proxy.example:3128"}},
+            ["proxy", "daemon_options", "start"],
+        ),
         # Of a run that failed before its record: the proxy may have been why.
-        ({"drop_in": True}, {}, True, True),
-        ({}, {"docker_daemon_options": {"debug": True}}, False, True),
-        ({"record": {"data": {"daemon_options": {"debug": True}}}}, {}, False, True),
+        ({"is_new": True, "drop_in": True}, {}, ["proxy", "daemon_options", "start"]),
+        ({"is_new": True}, {"docker_daemon_options": {"debug": True}}, ["daemon_options", "start"]),
+        ({"is_new": True, "record": {"data": {"daemon_options": {"debug": True}}}}, {}, ["daemon_options", "start"]),
+        ({"is_new": True, "record": {"data": {"users": ["alice"]}}}, {}, ["start", "group"]),
+        ({"is_new": True, "record": {"data": {"registries": ["r.example"]}}}, {}, ["start", "registries"]),
+        (
+            {"is_new": True},
+            {"docker_image_exports": [{"image": "a:1", "path": "/srv/a.tar"}]},
+            ["start", "exports"],
+        ),
     ],
 )
-def test_what_is_configured_before_a_new_engine_is_started(
-    facts: dict[str, Any], variables: dict[str, Any], proxy: bool, options: bool
+def test_what_is_configured_in_which_order(
+    facts: dict[str, Any], variables: dict[str, Any], expected: list[str]
 ) -> None:
     found = stage("installed", packages={"docker.io": "26.1", "containerd": "1.7"}, facts=facts, **variables)
-    assert (found["changes_proxy"], found["has_options"]) == (proxy, options)
+    assert found["configuration"] == expected
 
 
 def test_users_of_a_directory_service() -> None:

@@ -103,8 +103,8 @@ def role(
     facts = host.modules()["host_facts"]
     later = {name: [{"name": name, "version": version}] for name, version in (packages_after or host.packages).items()}
     after = {**facts, "ansible_facts": {**facts["ansible_facts"], "packages": later}}
-    # Facts, room, and the packages after the installation.
-    known["host_facts"] = [facts, facts, after]
+    # Once more for the packages after the installation.
+    known["host_facts"] = [facts, after]
     mock = MockHost(host.system, packages=host.packages, records=host.records, results=known)
     run = run_site(
         directory,
@@ -156,7 +156,7 @@ def test_check_mode_of_a_bare_host_names_what_would_be_installed(tmp_path: Path)
     found = role(tmp_path, MockHost(), GIVEN, "--check")
     assert found.run.rc == 0, found.run.output[-3000:]
     assert "Would install docker-ce, docker-ce-cli, containerd.io" in found.run.output
-    assert {name for name, _arguments in found.calls} <= {"setup", "host_facts", "stat", "getent", "command"}
+    assert {name for name, _arguments in found.calls} <= {"host_facts", "stat", "getent", "command"}
 
 
 def _record(inputs: str, **data: Any) -> dict[str, Any]:
@@ -170,7 +170,7 @@ def test_a_converged_host_compares_passwords_and_lists_images_and_no_more(tmp_pa
     found = role(tmp_path, MockHost(APT, packages=INSTALLED, records=_record(inputs)), GIVEN, verbosity=3)
     assert found.run.rc == 0, found.run.output[-3000:]
     assert [name for name, _arguments in found.calls] == [
-        *("setup", "host_facts", "managed_facts", "docker_host_info", "docker_image_load", "docker_image_pull")
+        *("host_facts", "managed_facts", "docker_host_info", "docker_image_load", "docker_image_pull")
     ]
     (compared,) = found.of("managed_facts")
     assert SECRET in compared["secrets"]["docker"] and SECRET not in found.run.output

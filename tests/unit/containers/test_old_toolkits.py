@@ -105,7 +105,7 @@ def test_the_role_removes_what_depends_on_the_plugin(
     plan = {
         "old_packages": [installed],
         "removes_volumes": stage("plan", host=facts("", {"docker.io": "26.1", installed: "1"}))["removes_volumes"],
-        "old_files": [*map(str, files), str(tmp_path / "yum.repos.d/nvidia-docker.repo")],
+        "find_old_files": ["ls", "--directory", *map(str, files), str(tmp_path / "yum.repos.d/nvidia-docker.repo")],
     }
     play = {
         "hosts": "all",

@@ -297,15 +297,6 @@ def test_a_toolkit_with_known_escapes_fails_unless_they_are_accepted(
     assert reason in "".join(health["reasons"])
 
 
-def test_the_toolkit_is_that_of_its_program_where_the_facts_lack_it() -> None:
-    printed = "NVIDIA Container Toolkit CLI version 1.17.4\ncommit: 9b69590c7428470a72f2ae05f826412976af1395\n"
-    facts = {"nvidia_smi": SMI}
-    assert Host.of(facts, printed).toolkit == "1.17.4"
-    (reason,) = stage("plan", {"toolkit": {"stdout": printed}}, facts).tasks["vulnerable"]
-    assert reason.startswith("container toolkit 1.17.4 lets")
-    assert stage("plan", {"toolkit": {"skipped": True}}, facts).tasks["vulnerable"] == []
-
-
 FINDINGS = [
     {"verdict": verdict, "message": f"it is {verdict}"} for verdict in ("ok", "info", "unknown", "warn", "fail")
 ]

@@ -130,7 +130,7 @@ def _run(directory: Path, inventory: dict[str, dict[str, Any]]) -> None:
         "hosts": "all",
         "gather_facts": False,
         "environment": "{{ tools }}",
-        "vars": {"ansible_facts": "{{ found }}"},
+        "vars": {"ansible_facts": "{{ found }}", "__common_facts_are_read": True},
         "tasks": [
             {
                 "block": [*tasks, {"ansible.builtin.copy": {"content": decided, **output}, "check_mode": False}],

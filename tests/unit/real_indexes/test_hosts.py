@@ -116,7 +116,7 @@ def decisions(roots: Roots, tmp_path_factory: pytest.TempPathFactory) -> dict[Ca
         "hosts": "all",
         "gather_facts": False,
         "environment": "{{ tools }}",
-        "vars": {"ansible_facts": "{{ found }}"},
+        "vars": {"ansible_facts": "{{ found }}", "__common_facts_are_read": True},
         "tasks": [
             *({"ansible.builtin.include_role": {**role, "tasks_from": part}} for part in parts),
             {"ansible.builtin.copy": {"content": decided, "dest": output, "mode": "0644"}},

@@ -28,7 +28,7 @@ def _attempt(role: str) -> dict[str, Any]:
         "block": [
             {
                 "ansible.builtin.include_role": {"name": f"gpu.fleet.{role}"},
-                "vars": {"ansible_facts": FACTS, "__common_facts": ["packages", "managed"]},
+                "vars": {"ansible_facts": FACTS},
             }
         ],
         "rescue": [{"ansible.builtin.debug": {"msg": f"{role} failed with {{{{ ansible_failed_result.msg }}}}"}}],

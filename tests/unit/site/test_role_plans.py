@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
 from typing import Any
@@ -151,3 +152,38 @@ def test_role_plan_evaluates_public_variables_only_and_needs_no_log_for_secrets(
     assert "the role nvidia_repository has no stage offers; use plan or definitions or packages" in printed
     assert 'localhost: nvidia_repository_local is \\"/a.deb\\"; it takes a list of dictionaries with source' in printed
     assert "the stage definitions of the role nvidia_repository may have secrets; set no_log on its task" in printed
+
+
+@pytest.mark.plays
+def test_role_plan_observes_the_host_unless_its_playbook_or_another_role_has(tmp_path: Path) -> None:
+    asks: dict[str, Any] = {"gpu.fleet.role_plan": {"role": "gpu_health", "observe": ["gpus", "cuda", "managed"]}}
+    shown = (
+        "{{ planned.ansible_facts | default({}) | length > 6 }} {{ 'system' in ansible_facts }} {{ planned.changed }}"
+    )
+    known = {"__common_facts_are_read": True, "ansible_python_interpreter": "/nonexistent"}
+    role = tmp_path / "roles" / "gpu.fleet.outer"
+    (role / "tasks").mkdir(parents=True)
+    part = [{**asks, "register": "planned", "vars": {"ansible_python_interpreter": "/nonexistent"}}]
+    (role / "tasks" / "main.yml").write_text(yaml.safe_dump([{"ansible.builtin.include_role": {"name": "inner"}}]))
+    (tmp_path / "roles" / "inner" / "tasks").mkdir(parents=True)
+    (tmp_path / "roles" / "inner" / "tasks" / "main.yml").write_text(yaml.safe_dump(part))
+    play = {
+        "hosts": "localhost",
+        "connection": "local",
+        "gather_facts": False,
+        "vars": yaml.safe_load((ROOT / "roles/gpu_health/defaults/main.yml").read_text(encoding="utf-8")),
+        "tasks": [
+            {**asks, "register": "planned"},
+            {"ansible.builtin.debug": {"msg": f"first {shown}"}},
+            {**asks, "register": "planned", "vars": known},
+            {"ansible.builtin.debug": {"msg": f"second {shown}"}},
+            {"ansible.builtin.include_role": {"name": "gpu.fleet.outer"}},
+            {"ansible.builtin.debug": {"msg": f"third {shown}"}},
+        ],
+    }
+    printed = run_play(tmp_path, play, env={"ANSIBLE_ROLES_PATH": str(tmp_path / "roles")})
+    assert re.findall('"msg": "(.*)"', printed) == [
+        "first True True False",
+        "second False True False",
+        "third False True False",
+    ]

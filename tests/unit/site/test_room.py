@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from ansible_collections.gpu.fleet.plugins.module_utils._common.file_systems import (
     MIB,
     largest_initramfs_mib,
@@ -25,8 +24,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import room
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import ROLES
 
-from tests.conftest import ROOT
-from tests.unit.site.mock_host import NO_CUDA, NO_DRIVER, ROOM, MockHost, run_site
+from tests.unit.site.mock_host import ROOM, MockHost, run_site
 
 DEFAULTS = RoleData.read().defaults(ROLES)
 STATVFS = os.statvfs_result((4096, 512, 9, 9, 4096, 0, 7, 7, 0, 255))
@@ -232,19 +230,14 @@ def test_the_largest_initramfs(tmp_path: Path) -> None:
 def test_a_role_that_is_alone_asks_the_same_before_its_first_change(tmp_path: Path) -> None:
     """Only modules that read have run."""
     playbook = tmp_path / "playbook.json"
-    planned = {"gpu.fleet.host_facts": {"room_for": "docker"}, "vars": {"__common_facts_are_read": True}}
     alone = {"ansible.builtin.include_role": {"name": "gpu.fleet.{{ role_alone }}"}}
-    playbook.write_text(json.dumps([{"hosts": "all", "gather_facts": False, "tasks": [planned, alone]}]))
-    nothing = {"changed": False, "rc": 0, "stdout": "", "stderr": "", "stdout_lines": [], "stat": {"exists": False}}
-    reading: dict[str, Any] = dict.fromkeys(("command", "stat"), nothing)
-    reading |= {"getent": {"ansible_facts": {}}}
-    reading |= {"cuda_facts": {"ansible_facts": {"cuda": NO_CUDA}}}
-    reading |= {"nvidia_smi_facts": {"ansible_facts": {"nvidia_smi": NO_DRIVER}}}
-    full = MockHost(file_systems={"/": {**ROOM, "available_mib": 4}}, results=reading)
+    playbook.write_text(json.dumps([{"hosts": "all", "gather_facts": False, "tasks": [alone]}]))
+    full = MockHost(file_systems={"/": {**ROOM, "available_mib": 4}})
     given: Mapping[str, Mapping[str, Any]] = {
         "cuda": {"cuda_source": "distribution"},
         "cudnn": {},
         "docker": {},
+        "nvidia_driver": {},
     }
     hosts = {name: (full, {"role_alone": name, **variables}) for name, variables in given.items()}
     # The toolkit needs an engine.
@@ -255,13 +248,4 @@ def test_a_role_that_is_alone_asks_the_same_before_its_first_change(tmp_path: Pa
     run = run_site(tmp_path, hosts, playbook=playbook)
     for role, modules in run.modules.items():
         assert run.failure(role).startswith(f"{role}: / has 4 MiB free, and at least "), (role, run.failure(role))
-        assert {*modules} <= {"setup", "host_facts", *reading}, modules
-        assert (modules[0], modules[-1]) == ("setup", "host_facts"), "nobody asks again after the check of all roles"
-
-
-def test_the_driver_alone_asks_before_the_first_task_that_installs() -> None:
-    """Selecting the driver reads too much of a host for the play above."""
-    tasks = yaml.safe_load((ROOT / "roles/nvidia_driver/tasks/install/main.yml").read_text())
-    first, *_rest = tasks[-1]["block"]
-    assert tasks[-1]["name"] == "Install the selected driver"
-    assert first["gpu.fleet.host_facts"] == {"room_for": "nvidia_driver"}
+        assert [*modules] == ["host_facts"], "nothing runs after the refusal"

@@ -26,6 +26,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import (
     REMOVED_ROLES,
     ROLES,
     in_loop,
+    of_state,
     variables_of,
 )
 
@@ -279,12 +280,19 @@ def test_playbooks_name_sets_of_roles() -> None:
     assert requested_roles("removed") == (REMOVED_ROLES, "")
 
 
-def test_roles_run_in_the_order_of_the_registry_whatever_that_of_the_user_is() -> None:
-    assert in_loop({"gpu_health", "kubernetes_node", "docker", "cudnn", "gpu_state"}) == (
-        "cudnn",
-        "docker",
-        "gpu_health",
-    )
+@pytest.mark.parametrize(
+    ("reads_gpus", "first", "then"),
+    [
+        (True, ("gpu_state", "slurm_gres"), ("cudnn", "docker", "gpu_health", "kubernetes_node")),
+        # In check mode: its GPUs cannot be read.
+        (False, (), ("cudnn", "docker", "gpu_health")),
+    ],
+)
+def test_roles_run_in_the_order_of_the_registry_whatever_that_of_the_user_is(
+    reads_gpus: bool, first: tuple[str, ...], then: tuple[str, ...]
+) -> None:
+    roles = {"gpu_health", "slurm_gres", "kubernetes_node", "docker", "cudnn", "gpu_state", "nvidia_driver"}
+    assert (of_state(roles, reads_gpus), in_loop(roles, reads_gpus)) == (first, then)
 
 
 def test_variables_of_roles_that_do_not_run_are_not_checked() -> None:
@@ -329,7 +337,7 @@ def test_a_repository_whose_key_is_not_known_needs_its_fingerprint() -> None:
     assert "nvidia_repository_cuda.fingerprints" in refusals[0]
     # An unmanaged driver is kept, and nothing is downloaded for it.
     kept = ("nvidia_driver", "gpu_state")
-    assert preflight(given, host(platform=UBUNTU_26, has_driver=True), kept).refusals == ()
+    assert preflight(given, host(platform=UBUNTU_26, reads_gpus=True), kept).refusals == ()
     assert len(preflight(given, host(platform=UBUNTU_26), kept).refusals) == 1
 
 
