@@ -92,8 +92,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             task = self._task.copy()
             # Distribution and architecture do not change while a play runs.
             unknown = {"distribution", "os_family", "architecture"} - {*facts}
-            wanted = ["system", *gather] if unknown and "system" not in gather else [*gather]
-            arguments = {"gather": wanted, "directories": self._directories(known)}
+            requested = ["system", *gather] if unknown and "system" not in gather else [*gather]
+            arguments = {"gather": requested, "directories": self._directories(known)}
             task.action, task.args = "gpu.fleet.host_facts", arguments
             shared = {"connection": self._connection, "play_context": self._play_context, "loader": self._loader}
             shared |= {"templar": self._templar, "shared_loader_obj": self._shared_loader_obj}

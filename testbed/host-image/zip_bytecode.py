@@ -3,45 +3,53 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Keeps the bytecode of what is imported from zip archives.
 
-Ansible sends each module as an archive of sources, which Python compiles again each time: a third of the processor time
-of a module that has little to do. A .pth file imports this at each start of Python in the hosts of the tests and in
-.cache/venv. Where the directory cannot be written, sources are compiled as ever.
+Ansible sends each module as an archive of sources, which Python reads and compiles again each time: a good third of the
+processor time of a module that has little to do. A .pth file imports this at each start of Python in the hosts of the
+tests and in .cache/venv. Where the directory cannot be written, sources are compiled as ever.
 """
 
 from __future__ import annotations
 
-import _frozen_importlib_external
-import _imp
 import marshal
 import os
 import sys
 import zipimport
-from collections.abc import Callable
 from types import CodeType
 
 _DIRECTORY = "/run/testbed-bytecode" if sys.prefix == sys.base_prefix else os.path.join(sys.prefix, "zip-bytecode")
-_KEY = int.from_bytes(_frozen_importlib_external.MAGIC_NUMBER, "little")
-_compile: Callable[[str, bytes], CodeType] = zipimport._compile_source  # type: ignore[attr-defined]
+_read = zipimport._get_module_code  # type: ignore[attr-defined]
+# Of what the archive's directory has of a file: its path, its size and its checksum.
+_PATH, _SIZE, _CRC = 0, 3, 7
 
 
-def _compiled(path: str, source: bytes) -> CodeType:
-    """Bytecode of the source, by the hash that Python itself takes for files of bytecode."""
-    file = os.path.join(_DIRECTORY, _imp.source_hash(_KEY, source).hex())
+def _code(importer: zipimport.zipimporter, name: str) -> tuple[CodeType, bool, str]:
+    """Bytecode of a module, whether it is a package, and its path.
+
+    The source is not even read: a file of the same name, size and checksum is the same one.
+    """
+    path = zipimport._get_module_path(importer, name)  # type: ignore[attr-defined]
+    files = importer._get_files() if hasattr(importer, "_get_files") else importer._files  # type: ignore[attr-defined]
+    is_package = f"{path}{os.sep}__init__.py" in files
+    entry = files.get(f"{path}{os.sep}__init__.py" if is_package else f"{path}.py")
+    if entry is None:
+        found: tuple[CodeType, bool, str] = _read(importer, name)
+        return found
+    file = os.path.join(_DIRECTORY, f"{name}-{entry[_SIZE]:x}-{entry[_CRC]:x}.{sys.implementation.cache_tag}")
     try:
         with open(file, "rb") as kept:
-            code: CodeType = marshal.load(kept)
-            return code
+            # Not marshal.load, which reads a few bytes at a time.
+            return marshal.loads(kept.read()), is_package, entry[_PATH]
     except (OSError, EOFError, ValueError, TypeError):
-        code = _compile(path, source)
+        found = _read(importer, name)
     partial = f"{file}.{os.getpid()}"
     try:
         os.makedirs(_DIRECTORY, exist_ok=True)
         with open(partial, "wb") as new:
-            marshal.dump(code, new)
+            marshal.dump(found[0], new)
         os.rename(partial, file)
     except OSError:
         pass
-    return code
+    return found
 
 
-zipimport._compile_source = _compiled  # type: ignore[attr-defined]
+zipimport._get_module_code = _code  # type: ignore[attr-defined]
