@@ -398,8 +398,8 @@ def test_who_may_request_gpus_by_a_variable(request_: dict[str, Any], config: di
 
 def test_podmans_old_hook_is_removed_where_podman_is_configured() -> None:
     hook = "/usr/share/containers/oci/hooks.d/oci-nvidia-hook.json"
-    assert hook not in planned()["find_old_files"]
-    assert hook in planned({"runtimes": ["podman"]})["find_old_files"]
+    assert hook not in planned()["old_files"]
+    assert hook in planned({"runtimes": ["podman"]})["old_files"]
 
 
 # Convergence

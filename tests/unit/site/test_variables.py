@@ -337,7 +337,7 @@ def test_a_repository_whose_key_is_not_known_needs_its_fingerprint() -> None:
     assert "nvidia_repository_cuda.fingerprints" in refusals[0]
     # An unmanaged driver is kept, and nothing is downloaded for it.
     kept = ("nvidia_driver", "gpu_state")
-    assert preflight(given, host(platform=UBUNTU_26, reads_gpus=True), kept).refusals == ()
+    assert preflight(given, host(platform=UBUNTU_26, has_driver=True), kept).refusals == ()
     assert len(preflight(given, host(platform=UBUNTU_26), kept).refusals) == 1
 
 
