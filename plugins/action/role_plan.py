@@ -58,12 +58,12 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         facts = known["ansible_facts"]
         facts = self._templar.template(facts) if isinstance(facts, str) else facts
         is_read = known.get("__common_facts_are_read") or _is_part_of_another(role, known)
-        observed = {} if is_read else self._observed(options["observe"], host, known, facts)
-        if observed.get("failed"):
-            return {**result, **observed}
-        facts = {**facts, **named(observed.get("ansible_facts", {}))}
-        variables = self._variables(role, planner, known)
         try:
+            observed = {} if is_read else self._observed(options["observe"], host, known, facts)
+            if observed.get("failed"):
+                return {**result, **observed}
+            facts = {**facts, **named(observed.get("ansible_facts", {}))}
+            variables = self._variables(role, planner, known)
             found = planned(role, stage, variables, facts, plain(options["facts"]))
             lacking = _lacking(role, found, variables, observed)
             if lacking:

@@ -24,7 +24,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import room
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import ROLES
 
-from tests.unit.site.mock_host import ROOM, MockHost, run_site
+from tests.unit.site.mock_host import DEBIAN_12, ROOM, MockHost, run_site
 
 DEFAULTS = RoleData.read().defaults(ROLES)
 STATVFS = os.statvfs_result((4096, 512, 9, 9, 4096, 0, 7, 7, 0, 255))
@@ -249,3 +249,26 @@ def test_a_role_that_is_alone_asks_the_same_before_its_first_change(tmp_path: Pa
     for role, modules in run.modules.items():
         assert run.failure(role).startswith(f"{role}: / has 4 MiB free, and at least "), (role, run.failure(role))
         assert [*modules] == ["host_facts"], "nothing runs after the refusal"
+
+
+@pytest.mark.plays
+def test_a_role_that_is_alone_names_a_host_that_replies_something_else(tmp_path: Path) -> None:
+    """Whoever has replaced its Python can reply anything."""
+    playbook = tmp_path / "playbook.json"
+    alone = {"ansible.builtin.include_role": {"name": "gpu.fleet.docker"}}
+    playbook.write_text(json.dumps([{"hosts": "all", "gather_facts": False, "tasks": [alone]}]))
+    replies: Mapping[str, Any] = {
+        "nothing": {},
+        "empty": {"ansible_facts": {}},
+        "list": {"ansible_facts": ["packages"]},
+        "system": {"ansible_facts": DEBIAN_12},
+        "rooms": {**MockHost().modules()["host_facts"], "file_systems": {"/usr": "full"}},
+    }
+    hosts: dict[str, tuple[MockHost, Mapping[str, Any]]] = {
+        name: (MockHost(results={"host_facts": reply}), {}) for name, reply in replies.items()
+    }
+    run = run_site(tmp_path, hosts, playbook=playbook)
+    for name, modules in run.modules.items():
+        refusal = f"{name}: the facts of the host have another form than modules document"
+        assert run.failure(name).startswith(refusal), (name, run.output[-3000:])
+        assert [*modules] == ["host_facts"]
