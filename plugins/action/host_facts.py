@@ -52,8 +52,8 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import (
     DISRUPTIVE_ROLES,
     WITH_PLAN,
     collections_of,
+    first_in_loop,
     in_loop,
-    of_state,
     removed_in_loop,
     variables_of,
 )
@@ -165,7 +165,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             "work": work,
             "disruptive": _disruptive(work, observation.prediction),
             "loop": {
-                "state": list(of_state(work, reads_gpus)),
+                "first": list(first_in_loop(work, reads_gpus)),
                 "with_work": [role for role in in_loop(work, reads_gpus) if role not in judged],
                 "all": [role for role in in_loop(found.roles, reads_gpus) if role not in judged],
             },

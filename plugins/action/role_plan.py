@@ -64,12 +64,13 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
                 return {**result, **observed}
             facts = {**facts, **named(observed.get("ansible_facts", {}))}
             variables = self._variables(role, planner, known)
-            found = planned(role, stage, variables, facts, plain(options["facts"]))
+            given = {"check_mode": self._task.check_mode, **plain(options["facts"])}
+            found = planned(role, stage, variables, facts, given)
             lacking = _lacking(role, found, variables, observed)
             if lacking:
                 return {**result, **_refused(host, lacking)}
-            result |= {name: observed[name] for name in ("ansible_facts", "warnings") if name in observed}
-            return {**result, **_result(host, found)}
+            result |= {"ansible_facts": observed["ansible_facts"]} if observed else {}
+            return _warning(host, {**result, **_result(host, found)}, observed.get("warnings", ()))
         except RequestError as refused:
             return {**result, **_refused(host, [str(refused)])}
         except _MALFORMED as error:
@@ -172,6 +173,12 @@ def _result(host: str, found: Plan | Sequence[Plan] | Mapping[str, Any]) -> Mapp
     if refusals:
         return _refused(host, refusals)
     return found.as_dict() if isinstance(found, Plan) else {"plans": [one.as_dict() for one in plans]}
+
+
+def _warning(host: str, result: dict[str, Any], observed: Sequence[str]) -> dict[str, Any]:
+    """A result with what is to be warned of, about the host and by the plan, as Ansible prints it."""
+    warnings = [*observed, *(f"{host}: {text}" for text in result.pop("warnings", ()))]
+    return {**result, **({"warnings": warnings} if warnings else {})}
 
 
 def _refused(host: str, refusals: Sequence[str]) -> dict[str, Any]:

@@ -242,11 +242,11 @@ plan:
       type: dict
       version_added: 1.1.0
       contains:
-        state:
-          description: Those of RV(plan.work) that run right after the driver.
+        first:
+          description: Those of RV(plan.work) that run before all others.
           type: list
           elements: str
-          sample: [gpu_state]
+          sample: [nvidia_driver, gpu_state]
         with_work:
           description: Those of RV(plan.work) that run after these, without what is judged in RV(health).
           type: list

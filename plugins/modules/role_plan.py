@@ -120,7 +120,7 @@ options:
     default: []
   facts:
     description:
-      - What tasks have found for this stage, by name.
+      - What tasks have found for this stage, by name. V(check_mode) is that of the task.
     type: dict
     default: {}
 """

@@ -25,6 +25,7 @@ class Recap:
     changed: int
     unreachable: int
     failed: int
+    skipped: int
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,8 @@ class Result:
     @property
     def recap(self) -> dict[str, Recap]:
         """Recap by host; empty when the run ended before its recap."""
-        rows = re.findall(r"^(\S+)\s+: ok=(\d+) +changed=(\d+) +unreachable=(\d+) +failed=(\d+)", self.output, re.M)
+        counted = " +".join(rf"{name}=(\d+)" for name in ("ok", "changed", "unreachable", "failed", "skipped"))
+        rows = re.findall(rf"^(\S+)\s+: {counted}", self.output, re.MULTILINE)
         return {host: Recap(*map(int, counts)) for host, *counts in rows}
 
     @property

@@ -121,7 +121,7 @@ def run_play(
         },
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-3000:]
-    return done.stdout
+    return done.stdout + done.stderr
 
 
 def unreachable(directory: Path, message: str) -> dict[str, Any]:

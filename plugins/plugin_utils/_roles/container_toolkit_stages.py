@@ -16,6 +16,7 @@ from .container_toolkit import (
     EMBEDDED,
     ENGINE_PACKAGES,
     PACKAGES,
+    REMOVE,
     TOOLKIT,
     UNITS,
     HostFacts,
@@ -92,16 +93,12 @@ def plan(request: Request, facts: HostFacts, kernel: str = "") -> Plan:
     otherwise = "the variables of the role, the GPUs or the packages differ from the last run, or it is the first"
     is_present = found.state == "present"
     tasks = {
-        "state": found.state,
-        "repository": "container_toolkit" if (is_present and found.source == "repository") else "",
-        "has_drift": bool(reasons),
+        **_task_files(request, facts, found, reasons),
         **_packages(request, facts, found),
         **_engines(request, facts, found),
         **_specification(request, facts, found),
         **_removal(facts, found),
         "unit_commands": unit_commands(kernel),
-        # The packages may have brought them.
-        "reads_units": True,
         "refresh": asdict(facts.refresh) if facts.refresh else {},
     }
     return Plan(
@@ -110,8 +107,44 @@ def plan(request: Request, facts: HostFacts, kernel: str = "") -> Plan:
         (reasons or (otherwise,)) if CONVERGE in found.steps else (),
         found.inputs,
         found.warnings,
-        tasks,
+        tasks=tasks,
     )
+
+
+def _task_files(request: Request, facts: HostFacts, found: ToolkitPlan, reasons: Sequence[str]) -> dict[str, Any]:
+    """The files of tasks that there is work for: those of main.yml, of converge.yml and of configure.yml.
+
+    In check mode on a host without the toolkit or an engine, packages are predicted, and there is nothing to configure.
+    """
+    is_present, is_old = found.state == "present", bool(found.old_packages)
+    uses_repository = is_present and found.source == "repository"
+    main = {
+        "absent": REMOVE in found.steps,
+        "repository": uses_repository,
+        "converge": is_present and CONVERGE in found.steps,
+    }
+    changes = {
+        "remove_old_volumes": is_old,
+        "install": uses_repository,
+        # After the installation: apt removes nothing while a package of the toolkit lacks another one. Before the
+        # engines are configured: daemon.json belongs to a predecessor.
+        "remove_old_packages": is_old and not request.check_mode,
+        "configure": not request.check_mode or not (found.missing or found.missing_engines),
+    }
+    has_command = request.nvidia_docker or bool(facts.recorded.get("nvidia_docker"))
+    configured = {"config": True, "cdi": found.uses_cdi, "nvidia_docker": has_command}
+    return {
+        "repository": "container_toolkit" if uses_repository else "",
+        "task_files": [name for name, is_due in main.items() if is_due],
+        "changes": [name for name, is_due in changes.items() if is_due],
+        "configure": [
+            *(_configured(name, request) for name in found.runtimes),
+            *(_unconfigured(name, facts) for name in found.unconfigure),
+            *({"name": name, "tasks": name} for name, is_due in configured.items() if is_due),
+        ],
+        # Not every repair by several tasks can be predicted by them.
+        "is_predicted": request.check_mode and bool(reasons),
+    }
 
 
 def _packages(request: Request, facts: HostFacts, found: ToolkitPlan) -> dict[str, Any]:
@@ -127,7 +160,6 @@ def _packages(request: Request, facts: HostFacts, found: ToolkitPlan) -> dict[st
         "package_state": found.package_state,
         "changes_packages": bool(found.missing) or not found.version_matches,
         "would_install": ", ".join(found.missing),
-        "is_installed": not (found.missing or found.missing_engines),
         "present_packages": found.present_packages,
         "old_packages": found.old_packages,
         "find_old_files": ["ls", "--directory", *found.old_files],
@@ -147,7 +179,6 @@ def _engines(request: Request, facts: HostFacts, found: ToolkitPlan) -> dict[str
     """What the tasks read about the engines and the command nvidia-docker."""
     earlier = facts.recorded.get("docker_options")
     return {
-        "configure": [_configured(name, request) for name in found.runtimes],
         "unconfigure": [_unconfigured(name, facts) for name in found.unconfigure],
         "has_containerd": "containerd" in [one.name for one in found.engines],
         "engine_cdi": request.mode != "legacy",
@@ -156,7 +187,6 @@ def _engines(request: Request, facts: HostFacts, found: ToolkitPlan) -> dict[str
         "config_lines": [{"key": key, "line": line} for key, line in found.config_lines.items()],
         "has_config": bool(found.config),
         "has_command": request.nvidia_docker,
-        "removes_command": not request.nvidia_docker and bool(facts.recorded.get("nvidia_docker")),
     }
 
 
@@ -218,15 +248,24 @@ def _specification(request: Request, facts: HostFacts, found: ToolkitPlan) -> di
         "spec_file": found.spec_file,
         "spec_directory": dirname(found.spec_file),
         "generate_command": ["nvidia-ctk", "cdi", "generate", *(["--format=json"] if is_json else [])],
-        "specify": "cdi_refresh" if found.units else "cdi_generate",
+        "specify": _specify(request, facts, found),
         "because": found.because,
         "stale_files": found.stale_files,
         "conflicting": found.conflicting,
-        # Without a driver there is nothing to specify; the role gpu_health reports it.
         "has_gpus": facts.gpus_readable,
         "has_management": request.management_device and facts.gpus_readable,
-        "removes_management": not request.management_device and bool(facts.was("management_spec")),
     }
+
+
+def _specify(request: Request, facts: HostFacts, found: ToolkitPlan) -> list[str]:
+    """The files of tasks that change CDI specifications. Without a driver there is nothing to specify."""
+    is_left = not request.management_device and bool(facts.was("management_spec"))
+    files = {
+        "disable_units": bool(found.stale_files),
+        "cdi_refresh" if found.units else "cdi_generate": facts.gpus_readable,
+        "cdi_management": is_left or (request.management_device and facts.gpus_readable),
+    }
+    return [name for name, is_due in files.items() if is_due]
 
 
 def _removal(facts: HostFacts, found: ToolkitPlan) -> dict[str, Any]:
@@ -254,13 +293,14 @@ def _kernel(facts: Mapping[str, Any]) -> str:
 
 
 def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
-    return plan(Request.read(variables, bool(found.get("check_mode"))), HostFacts.of(facts), _kernel(facts))
+    planned = plan(Request.read(variables, bool(found.get("check_mode"))), HostFacts.of(facts), _kernel(facts))
+    # On a converged host as well: a pin must not hold such a version in silence.
+    return replace(planned, warnings=planned.notes)
 
 
 def _units(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
     host = HostFacts.of(facts, Refresh.of(found["files"], found["outputs"]))
-    planned = plan(Request.read(variables, bool(found["check_mode"])), host, _kernel(facts))
-    return replace(planned, tasks={**planned.tasks, "reads_units": False})
+    return plan(Request.read(variables, bool(found["check_mode"])), host, _kernel(facts))
 
 
 def _after_installation(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
@@ -277,7 +317,7 @@ def _refreshes(variables: Mapping[str, Any], facts: Mapping[str, Any], _found: M
     """Whether there is a specification to update. A host that the role has not configured refuses nothing."""
     host = HostFacts.of(facts)
     is_due = bool(host.recorded_inputs) and toolkit_plan(Request.read(variables), host).uses_cdi
-    return {"is_due": is_due, "reads_units": True, "unit_commands": unit_commands(_kernel(facts))}
+    return {"task_files": ["refresh_facts", "cdi"] if is_due else [], "unit_commands": unit_commands(_kernel(facts))}
 
 
 # Stages of the engines
@@ -305,7 +345,7 @@ def _docker(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mappi
     refusal = f"nvidia-container-runtime-hook, which legacy mode needs, is not in /usr/bin; {_INSTALL_HINT}"
     return Plan(
         (refusal,) if is_legacy and _HOOK not in programs else (),
-        notes=(_LEGACY,) if is_legacy else (),
+        warnings=(_LEGACY,) if is_legacy else (),
         tasks={"options": options},
     )
 
@@ -350,7 +390,8 @@ def _generated(_variables: Mapping[str, Any], _facts: Mapping[str, Any], found: 
         lines = str(result.get("stderr") or result.get("msg") or "no reason given").strip().splitlines()
         why = f" ({because})" if because else ""
         return Plan((f"`nvidia-ctk cdi generate` failed{why}: {lines[-1] if lines else ''}; {_INSTALL_HINT}",))
-    return Plan(tasks={"differs": f"{result['stdout']}\n" != found["content"]})
+    kept = f"{because}; the role generates {found['spec_file']} itself, run it again after a change of the driver"
+    return Plan(warnings=(kept,) if because else (), tasks={"differs": f"{result['stdout']}\n" != found["content"]})
 
 
 def _verify(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:

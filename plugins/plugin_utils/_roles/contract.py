@@ -29,7 +29,8 @@ class Plan:
 
     steps: what its tasks carry out, in their order; none where it has no work. reasons: why. inputs: a hash of what
     decides the state of the host, which the record keeps for the next run. tasks: what the tasks read. Nothing in
-    a plan is secret, as a registered plan is printed with -v.
+    a plan is secret, as a registered plan is printed with -v. notes: for the summary of a run. warnings: what the task
+    that plans warns of.
     """
 
     refusals: tuple[str, ...] = ()
@@ -37,6 +38,7 @@ class Plan:
     reasons: tuple[str, ...] = ()
     inputs: str = ""
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     tasks: Mapping[str, Any] = field(default_factory=dict)
 
     @property

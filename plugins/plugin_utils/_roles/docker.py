@@ -354,7 +354,7 @@ def _digest(value: object) -> str:
 # The plan
 
 
-def plan(request: Request, host: Host) -> Plan:
+def plan(request: Request, host: Host, check_mode: bool = False) -> Plan:
     """Plan Docker on this host."""
     chosen = _Choice.of(request, host)
     inputs = inputs_of(request, platform=host.platform["name"], source=chosen.source)
@@ -370,6 +370,7 @@ def plan(request: Request, host: Host) -> Plan:
         has_more = request.images or request.secrets
         steps = (*(() if is_converged else (CONVERGE,)), *((IMAGES,) if has_more else ()))
     reasons = host.drift or ("its variables or its packages differ from the last run, or it is the first",)
+    packages = f"Would install {', '.join(chosen.missing)}, write {_DAEMON_FILE} and start Docker"
     refusals = (
         *_against_values(request),
         *_against_platform(request, host),
@@ -378,6 +379,8 @@ def plan(request: Request, host: Host) -> Plan:
     tasks = {
         **_packages(request, host, chosen),
         **_settings(request, host, chosen),
+        **_task_files(request, host, chosen, steps, check_mode),
+        "report": "; ".join((*reasons, *([packages] if check_mode and chosen.missing else []))),
         **_removals(request, host, removable, kept),
         "needs_secrets": request.state == "present" and (CONVERGE in steps or bool(request.secrets)),
         "compares_secrets": request.state == "present" and bool(request.secrets) and host.recorded is not None,
@@ -393,7 +396,6 @@ def _inputs_of_1_0_0(request: Request, host: Host, source: str) -> str:
 
 def _packages(request: Request, host: Host, chosen: _Choice) -> dict[str, Any]:
     """What the tasks read about packages and their versions."""
-    recorded_version = (host.recorded or {}).get("version") or ""
     held = [name for name in chosen.engine if name in host.installed]
     replaced = chosen.replaces(request, host)
     return {
@@ -406,17 +408,45 @@ def _packages(request: Request, host: Host, chosen: _Choice) -> dict[str, Any]:
         "install": chosen.install,
         "replace": replaced,
         "installed": _installed(host, chosen),
-        "is_installed": not chosen.missing,
         "has_engine": bool(held),
         "changes_packages": bool(chosen.others or replaced),
         "offers_command": list(_OFFERS) if chosen.source == DISTRIBUTION else [],
-        "adds_repository": _adds_repository(request, chosen),
         "held": held,
-        "is_pinned": bool(request.version) and not chosen.missing,
         "pin": _pin(request, host, held),
-        "releases_pin": recorded_version not in ("", request.version),
-        "was_pinned": bool(recorded_version),
-        "would_install": f"install {', '.join(chosen.missing)}, write {_DAEMON_FILE} and start Docker",
+        "was_pinned": bool(_recorded_version(host)),
+    }
+
+
+def _recorded_version(host: Host) -> str:
+    return str((host.recorded or {}).get("version") or "")
+
+
+def _task_files(
+    request: Request, host: Host, chosen: _Choice, steps: Sequence[str], check_mode: bool
+) -> dict[str, Any]:
+    """The files of tasks that there is work for, of main.yml and of converge.yml, and what check mode predicts.
+
+    In check mode on a host without Docker there is nothing to configure, and no engine to ask for images: packages are
+    predicted. Not every repair by several tasks can be predicted by them.
+    """
+    is_predicted = check_mode and bool(chosen.missing)
+    main = {
+        "absent": REMOVE in steps,
+        "converge": CONVERGE in steps,
+        "images": request.state == "present" and request.images and not is_predicted,
+    }
+    pin = {"tasks": "pin", "pin": "present"}
+    changes = (
+        ({"tasks": "repository"}, _adds_repository(request, chosen) and not check_mode),
+        ({**pin, "pin": "absent"}, _recorded_version(host) not in ("", request.version) and not check_mode),
+        ({"tasks": "packages"}, chosen.install and not check_mode),
+        (pin, request.version and not is_predicted),
+        ({"tasks": "configure"}, not is_predicted),
+    )
+    return {
+        "task_files": [name for name, is_due in main.items() if is_due],
+        "changes": [change for change, is_due in changes if is_due],
+        "is_predicted": is_predicted or (check_mode and bool(host.drift)),
     }
 
 
@@ -458,7 +488,6 @@ def _settings(request: Request, host: Host, chosen: _Choice) -> dict[str, Any]:
     }
     return {
         "is_recorded": host.recorded is not None,
-        "has_drift": bool(host.drift),
         "has_proxy": bool(request.drop_in),
         "earlier_options": earlier,
         "configuration": [name for name, is_due in configuration.items() if is_due],
@@ -466,9 +495,9 @@ def _settings(request: Request, host: Host, chosen: _Choice) -> dict[str, Any]:
         "logouts": logouts,
         "authorities": authorities,
         "old_authorities": [path for path in host.was("certificates") if path not in authorities],
+        "has_users": bool(request.users or old_users),
         "new_users": [name for name in request.users if name not in host.members],
         "old_users": old_users,
-        "has_images": request.state == "present" and bool(request.images) and not chosen.missing,
         "exported": [str(export["image"]) for export in request.exports],
     }
 
@@ -753,10 +782,11 @@ def restart_reasons(drop_in: str | None, found: Mapping[str, Any]) -> dict[str, 
     """Why Docker has to be restarted, and whether systemd is reloaded before.
 
     `found` has whether daemon.json `differs`, the `reason` of unit_restart, whether packages are about to change, and
-    the `proxy`, the state of the drop-in; `drop_in` is what that is to be, None where it is not about to change.
+    the `files` of Docker, with the state of the drop-in; `drop_in` is what that is to be, None where it is not about
+    to change.
     """
     expected = hashlib.sha256(drop_in.encode()).hexdigest() if drop_in else ""
-    proxy = drop_in is not None and found["proxy"]["stat"].get("checksum", "") != expected
+    proxy = drop_in is not None and _checksum(found["files"]) != expected
     reasons = {
         "daemon.json changes": found["differs"],
         "its proxy changes": proxy,
@@ -767,13 +797,18 @@ def restart_reasons(drop_in: str | None, found: Mapping[str, Any]) -> dict[str, 
     return {"because": because, "has_reasons": bool(because), "reloads": proxy or bool(found["changes_packages"])}
 
 
+def _checksum(files: Mapping[str, Any]) -> str:
+    """The checksum of the drop-in with the proxy, empty where there is none."""
+    return str(next((one["stat"].get("checksum") or "" for one in files["results"] if one["item"] == _DROP_IN), ""))
+
+
 def plan_restart(
     policy: str, reasons: Sequence[str], containers: Sequence[str], live_restore: bool, unread: str = ""
 ) -> Plan:
     """Plan the restart that these reasons ask for, while these containers run; `now` is whether it is in this run.
 
     With live-restore containers outlive the daemon, so that a restart stops none. `unread` is why it is not known which
-    containers run. Notes and refusals name the containers that it would stop.
+    containers run. Warnings and refusals name the containers that it would stop.
     """
     tasks = {"now": False, "is_due": policy == "never" and bool(reasons)}
     if not reasons:
@@ -783,7 +818,7 @@ def plan_restart(
     running = ", ".join(stopped)
     if policy == "never":
         note = f"Docker has to be restarted ({why}), and docker_restart is never: restart it yourself"
-        return Plan(notes=(note,), tasks=tasks)
+        return Plan(warnings=(note,), tasks=tasks)
     if unread and policy == "when_idle":
         refusal = (
             f"Docker has to be restarted ({why}), and it is not known which running containers that would stop: "
@@ -800,8 +835,8 @@ def plan_restart(
         return Plan((refusal,), tasks=tasks)
     if unread:
         stopped, running = ("unknown",), f"that there are: {unread}"
-    notes = (f"the restart of Docker ({why}) stops the running containers {running}",) if stopped else ()
-    return Plan(notes=notes, tasks={**tasks, "now": True})
+    warnings = (f"the restart of Docker ({why}) stops the running containers {running}",) if stopped else ()
+    return Plan(warnings=warnings, tasks={**tasks, "now": True})
 
 
 def _unread(listing: Mapping[str, Any], shims: Mapping[str, Any]) -> str:
@@ -868,12 +903,12 @@ def pull_error(result: Mapping[str, Any]) -> str:
 # For the tasks
 
 
-def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], _found: Mapping[str, Any]) -> Plan:
-    return plan(Request.read(variables), Host.of(facts))
+def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
+    return plan(Request.read(variables), Host.of(facts), bool(found.get("check_mode")))
 
 
 def _host(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
-    return plan(Request.read(variables), Host.of(facts).observed(facts, found))
+    return plan(Request.read(variables), Host.of(facts).observed(facts, found), bool(found.get("check_mode")))
 
 
 def _after_installation(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:

@@ -289,7 +289,7 @@ def plan(request: Request, host: Host) -> Plan:
     return Plan(
         refusals=decided.refusals,
         steps=tuple(name for name, is_due in steps.items() if is_due),
-        notes=decided.notes,
+        warnings=decided.notes,
         tasks={
             "images": images,
             "obsolete": {name: [one["name"] for one in decided.obsolete if one["engine"] == name] for name in ENGINES},

@@ -76,9 +76,9 @@ _FIRST = ("nvidia_driver", *_STATE)
 _READ_GPUS = (*_STATE, "kubernetes_node")
 
 
-def of_state(roles: Collection[str], reads_gpus: bool) -> tuple[str, ...]:
-    """Those of `roles` that site.yml runs after the driver and before all others, in their order."""
-    return tuple(name for name in _STATE if name in roles and reads_gpus)
+def first_in_loop(roles: Collection[str], reads_gpus: bool) -> tuple[str, ...]:
+    """Those of `roles` that site.yml runs before all others, in their order."""
+    return tuple(name for name in _FIRST if name in roles and (reads_gpus or name not in _READ_GPUS))
 
 
 def in_loop(roles: Collection[str], reads_gpus: bool) -> tuple[str, ...]:

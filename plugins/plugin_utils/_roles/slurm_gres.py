@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from .contract import Plan, Planner
@@ -445,7 +445,7 @@ NODE_LINE, GRES_CONF, RESTART = "write_node_line", "write_gres_conf", "restart_s
 
 def _plan(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
     """What the files have to have."""
-    found = asdict(slurm_gres(Request.read(variables), Found(**given)))
+    found = asdict(slurm_gres(Request.read(variables), Found(**{one.name: given[one.name] for one in fields(Found)})))
     return Plan(refusals=found.pop("refusals"), tasks=found)
 
 
@@ -466,7 +466,7 @@ def _changes(_variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Ma
     return Plan(
         steps=steps,
         reasons=tuple(reasons[step] for step in steps),
-        notes=(f"the node line is not written on {hosts}; run this again once reachable",) if hosts else (),
+        warnings=(f"the node line is not written on {hosts}; run this again once reachable",) if hosts else (),
         tasks={
             "line_hosts": [one["item"] for one in reached] if NODE_LINE in steps else [],
             "writes_gres_conf": GRES_CONF in steps,

@@ -59,7 +59,7 @@ def _run(host: Path, tasks: str, recorded: str = "") -> str:
     record = {"data": {"runtimes": ["crio"], "crio_program": recorded}} if recorded else {}
     state = "absent" if recorded else "present"
     plan = stage("plan", {"runtimes": ["crio"], "state": state}, facts(record=record))
-    (engine,) = plan["unconfigure" if recorded else "configure"]
+    engine = plan["unconfigure" if recorded else "configure"][0]
     assert f"{engine['tasks']}.yml" == tasks
     read = [str(host / "crio.conf.d")] if recorded else [drop_in]
     runtime = {"executable": f"{host}/bin/crio", "binary": f"{host}/bin/nvidia-container-runtime"}

@@ -258,7 +258,7 @@ def test_channel_and_mirror() -> None:
 
 def test_without_add_repo_no_repository_is_touched() -> None:
     found = plan(ROCKY, docker_add_repo=False)
-    assert found["adds_repository"] is False and "docker-ce" in found["install"]
+    assert {"tasks": "repository"} not in found["changes"] and "docker-ce" in found["install"]
     record = stage("record", ROCKY, docker_add_repo=False)
     assert (record["files"], record["absent_lines"], record["data"]["repository"]) == ([], {}, [])
     assert [name for name in record["packages"] if name.startswith("gpg-pubkey")] == []
@@ -529,6 +529,64 @@ def test_what_is_configured_in_which_order(
     assert found["configuration"] == expected
 
 
+INSTALLED = {"docker.io": "26.1", "containerd": "1.7", "python3-requests": "2.31"}
+PINNED = {"data": {"version": "26.1", "installed": ["docker.io"]}, "inputs": "", "drift": []}
+REMOVED = {"docker_state": "absent"}
+IMAGE = {"docker_images": [{"name": "alpine:3"}]}
+
+
+@pytest.mark.parametrize(
+    ("packages", "facts", "variables", "task_files", "changes"),
+    [
+        ({}, {}, {}, ["converge"], ["packages", "configure"]),
+        ({}, {"check_mode": True}, IMAGE, ["converge"], []),
+        ({}, {}, IMAGE, ["converge", "images"], ["packages", "configure"]),
+        (INSTALLED, {}, {}, ["converge"], ["configure"]),
+        (INSTALLED, {"check_mode": True}, IMAGE, ["converge", "images"], ["configure"]),
+        # Pinned at the installed version, at another one, and no longer.
+        (INSTALLED, {}, {"docker_version": "26.1"}, ["converge"], ["pin present", "configure"]),
+        (
+            *(INSTALLED, {"record": PINNED}, {"docker_version": "27.0"}, ["converge"]),
+            ["pin absent", "packages", "pin present", "configure"],
+        ),
+        (INSTALLED, {"record": PINNED}, {}, ["converge"], ["pin absent", "configure"]),
+        (INSTALLED, {"record": PINNED, "check_mode": True}, {}, ["converge"], ["configure"]),
+        ({}, {}, {"docker_source": "docker_repository"}, ["converge"], ["repository", "packages", "configure"]),
+        ({}, {"check_mode": True}, {"docker_source": "docker_repository"}, ["converge"], []),
+        (INSTALLED, {"record": PINNED}, {**REMOVED, **IMAGE}, ["absent"], None),
+        ({}, {}, {**REMOVED, **IMAGE}, [], None),
+    ],
+)
+def test_tasks_that_there_is_work_for(
+    packages: dict[str, str],
+    facts: dict[str, Any],
+    variables: dict[str, Any],
+    task_files: list[str],
+    changes: list[str] | None,
+) -> None:
+    found = stage("host", packages=packages, facts=facts, **variables)
+    assert found["task_files"] == task_files
+    if changes is not None:
+        assert [" ".join(one.values()) for one in found["changes"]] == changes
+
+
+@pytest.mark.parametrize("check_mode", [False, True])
+@pytest.mark.parametrize(
+    ("packages", "record", "is_predicted"),
+    [
+        ({}, {}, True),
+        (INSTALLED, {}, False),
+        (INSTALLED, {**PINNED, "drift": [{"message": "the unit is not enabled"}]}, True),
+    ],
+)
+def test_check_mode_predicts_packages_and_repairs(
+    packages: dict[str, str], record: dict[str, Any], is_predicted: bool, check_mode: bool
+) -> None:
+    found = stage("host", packages=packages, facts={"record": record, "check_mode": check_mode})
+    assert found["is_predicted"] is (is_predicted and check_mode)
+    assert ("Would install docker.io" in found["report"]) is (check_mode and not packages)
+
+
 def test_users_of_a_directory_service() -> None:
     found = plan(facts={"accounts": {"alice": ["x", "1000"], "bob": None}}, docker_users=["alice", "bob", "carol"])
     assert len(found["refusals"]) == 1
@@ -605,12 +663,12 @@ def restart(policy: str, reasons: list[str], listing: Any, shims: Any, live_rest
 def test_a_restart_stops_no_container_without_leave(name: str) -> None:
     policy, reasons, containers, live_restore, expected = RESTARTS[name]
     found = restart(policy, reasons, {"rc": 0, "stdout_lines": containers}, {}, live_restore)
-    assert (found["now"], len(found["notes"]), len(found["refusals"])) == expected
+    assert (found["now"], len(found["warnings"]), len(found["refusals"])) == expected
     assert found["is_due"] is (policy == "never" and reasons != [])
-    for text in (*found["notes"], *found["refusals"]):
+    for text in (*found["warnings"], *found["refusals"]):
         assert "; ".join(reasons) in text
     if containers and not live_restore and policy != "never" and reasons:
-        assert all(", ".join(containers) in text for text in (*found["notes"], *found["refusals"]))
+        assert all(", ".join(containers) in text for text in (*found["warnings"], *found["refusals"]))
 
 
 DOWN = {"rc": 1, "stdout_lines": [], "stderr": "Cannot connect to the Docker daemon. Is the docker daemon running?"}
@@ -629,7 +687,7 @@ DOWN = {"rc": 1, "stdout_lines": [], "stderr": "Cannot connect to the Docker dae
 def test_containers_that_are_not_known_are_not_none(policy: str, listing: Any, shims: Any, reason: str) -> None:
     found = restart(policy, REASONS, listing, shims)
     assert found["now"] is (policy == "always")
-    messages: list[str] = [*found["refusals"], *found["notes"]]
+    messages: list[str] = [*found["refusals"], *found["warnings"]]
     (message,) = messages
     assert (reason in message) is (policy != "never")
     assert bool(found["refusals"]) is (policy == "when_idle")
@@ -639,7 +697,7 @@ def test_containers_that_are_not_known_are_not_none(policy: str, listing: Any, s
 def test_an_engine_without_a_process_of_a_container_has_none(listing: Any) -> None:
     shims = {"rc": 1, "stdout_lines": []}
     found = restart("when_idle", REASONS, listing, shims)
-    assert (found["now"], found["refusals"], found["notes"]) == (True, [], [])
+    assert (found["now"], found["refusals"], found["warnings"]) == (True, [], [])
     assert stage("containers", facts={"listing": listing, "shims": shims})["containers"] == []
 
 
@@ -659,6 +717,11 @@ def test_containers_that_may_run_are_not_removed_unseen(listing: Any, reason: st
     assert listed["containers"] == ["a"]
 
 
+def drop_in_is(stat: dict[str, Any]) -> dict[str, Any]:
+    """The result of the task that looks for files of Docker."""
+    return {"results": [{"item": "/snap/docker/current", "stat": {"exists": False}}, {"item": DROP_IN, "stat": stat}]}
+
+
 @pytest.mark.parametrize(
     ("changes", "because", "reloads"),
     [
@@ -667,12 +730,12 @@ def test_containers_that_may_run_are_not_removed_unseen(listing: Any, reason: st
         ({"reason": "it was started before"}, ["it was started before"], False),
         ({"changes_packages": True}, ["its packages change"], True),
         ({"changes_proxy": True}, ["its proxy changes"], True),
-        ({"changes_proxy": True, "proxy": {"stat": {"exists": False}}}, ["its proxy changes"], True),
+        ({"changes_proxy": True, "files": drop_in_is({"exists": False})}, ["its proxy changes"], True),
     ],
 )
 def test_reasons_of_a_restart(changes: dict[str, Any], because: list[str], reloads: bool) -> None:
-    written = {"stat": {"checksum": "0" * 64}}
-    nothing = {"differs": False, "reason": "", "proxy": written, "changes_proxy": False, "changes_packages": False}
+    written = drop_in_is({"exists": True, "checksum": "0" * 64})
+    nothing = {"differs": False, "reason": "", "files": written, "changes_proxy": False, "changes_packages": False}
     found = stage("reasons", facts={**nothing, **changes}, docker_proxy={"http": "http://proxy:3128"})
     assert found == {"because": because, "has_reasons": because != [], "reloads": reloads}
 
@@ -680,11 +743,11 @@ def test_reasons_of_a_restart(changes: dict[str, Any], because: list[str], reloa
 def test_a_proxy_that_is_as_requested_is_no_reason() -> None:
     proxy = {"docker_proxy": {"http": "http://proxy:3128"}}
     drop_in = stage("secrets", **proxy)["drop_in"]
-    there = {"stat": {"checksum": hashlib.sha256(drop_in.encode()).hexdigest()}}
+    there = drop_in_is({"exists": True, "checksum": hashlib.sha256(drop_in.encode()).hexdigest()})
     known = {"differs": False, "reason": "", "changes_proxy": True, "changes_packages": False}
-    assert stage("reasons", facts={**known, "proxy": there}, **proxy)["because"] == []
-    assert stage("reasons", facts={**known, "proxy": {"stat": {"exists": False}}})["because"] == []
-    assert stage("reasons", facts={**known, "proxy": there})["because"] == ["its proxy changes"]
+    assert stage("reasons", facts={**known, "files": there}, **proxy)["because"] == []
+    assert stage("reasons", facts={**known, "files": drop_in_is({"exists": False})})["because"] == []
+    assert stage("reasons", facts={**known, "files": there})["because"] == ["its proxy changes"]
 
 
 RESTORED: list[tuple[dict[str, Any], str]] = [

@@ -53,7 +53,7 @@ def _run(host: Path, distribution: str, is_recorded: bool = False, **variables: 
     paths = {"/var/lib/rancher": "lib", "/etc/rancher": "etc", "/usr/bin/nvidia-c": "nvidia-c"}
     for path, below in paths.items():
         plan = plan.replace(path, f"{host}/{below}")
-    (engine,) = json.loads(plan)
+    engine = json.loads(plan)[0]
     play = {
         "hosts": "localhost",
         "connection": "local",

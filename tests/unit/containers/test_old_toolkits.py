@@ -24,7 +24,7 @@ from tests.unit.plays import run_play
 
 pytestmark = pytest.mark.plays
 
-TASKS = ROOT / "roles" / "nvidia_container_toolkit" / "tasks" / "remove_old.yml"
+TASKS = ROOT / "roles" / "nvidia_container_toolkit" / "tasks"
 VOLUME = "nvidia_driver_375.20"
 DOCKER = f"""#!/bin/sh
 echo "$*" >>"$(dirname "$0")/calls"
@@ -102,9 +102,9 @@ def test_the_role_removes_what_depends_on_the_plugin(
         path.touch()
     (files[0].parent / "debian.list").touch()
     # The directory of the third is that of another distribution.
+    planned = stage("plan", host=facts("", {"docker.io": "26.1", installed: "1"}))
     plan = {
-        "old_packages": [installed],
-        "removes_volumes": stage("plan", host=facts("", {"docker.io": "26.1", installed: "1"}))["removes_volumes"],
+        **planned,
         "find_old_files": ["ls", "--directory", *map(str, files), str(tmp_path / "yum.repos.d/nvidia-docker.repo")],
     }
     play = {
@@ -116,7 +116,10 @@ def test_the_role_removes_what_depends_on_the_plugin(
             "ansible_python_interpreter": sys.executable,
             "__nvidia_container_toolkit_plan": plan,
         },
-        "tasks": [{"ansible.builtin.include_tasks": str(TASKS)}],
+        "tasks": [
+            {"ansible.builtin.include_tasks": str(TASKS / f"{name}.yml")}
+            for name in ("remove_old_files", *(name for name in planned["changes"] if name == "remove_old_volumes"))
+        ],
     }
     output = run_play(tmp_path, play, *arguments)
     assert (docker.read_text().splitlines() if docker.exists() else []) == expected

@@ -18,7 +18,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.container_toolkit
     Request,
     toolkit_plan,
 )
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.container_toolkit_stages import PLANNER
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.container_toolkit_stages import PLANNER, plan
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan, as_lists
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
 
@@ -94,6 +94,93 @@ def stage(
     assert isinstance(result, (Plan, dict))
     plain: dict[str, Any] = result.as_dict() if isinstance(result, Plan) else as_lists(result)
     return plain
+
+
+# Tasks
+
+
+NO_GPUS = {"nvidia_smi": {"gpus": [], "available": False, "driver_version": None}}
+
+
+WITH_OLD = {**ENGINES, "nvidia-docker": "1.0"}
+BY_REPOSITORY = {"task_files": ["repository", "converge"]}
+RECORDED = {"runtimes": ["crio", "docker"], "nvidia_docker": True, "management_spec": "/etc/cdi/m.yaml"}
+
+
+@pytest.mark.parametrize("check_mode", [False, True])
+@pytest.mark.parametrize(
+    ("given", "host", "expected", "predicted"),
+    [
+        (
+            *({}, facts("")),
+            {
+                **BY_REPOSITORY,
+                "changes": ["install", "configure"],
+                "configure": ["docker", "config", "cdi"],
+                "specify": ["cdi_generate"],
+            },
+            # Nothing is configured where packages are predicted, or an engine.
+            {**BY_REPOSITORY, "changes": ["install"]},
+        ),
+        ({}, facts("1.18.2", {}), {"changes": ["install", "configure"]}, {"changes": ["install"]}),
+        (
+            *({}, facts("1.18.2", WITH_OLD)),
+            {"changes": ["remove_old_volumes", "install", "remove_old_packages", "configure"]},
+            {"changes": ["remove_old_volumes", "install", "configure"]},
+        ),
+        (
+            *({"source": "host", "runtimes": ["containerd"], "nvidia_docker": True}, facts()),
+            *[{"changes": ["configure"], "configure": ["containerd", "config", "cdi", "nvidia_docker"]}] * 2,
+        ),
+        # What an earlier run has left of an engine, the command, and the management device.
+        (
+            *({"source": "host", "mode": "legacy"}, facts(record={"data": RECORDED})),
+            *[
+                {
+                    "task_files": ["converge"],
+                    "configure": ["docker", "crio", "config", "nvidia_docker"],
+                    "specify": ["cdi_generate", "cdi_management"],
+                }
+            ]
+            * 2,
+        ),
+        ({"management_device": True}, facts(), *[{"specify": ["cdi_generate", "cdi_management"]}] * 2),
+        # Without a driver there is nothing to specify.
+        ({"management_device": True}, {**facts(), **NO_GPUS}, *[{**BY_REPOSITORY, "specify": []}] * 2),
+        ({}, facts("1.16.2", refresh={"files": ETC_UNITS}), *[{"specify": ["disable_units", "cdi_generate"]}] * 2),
+        ({}, facts(refresh={"files": ETC_UNITS}), *[{"specify": ["cdi_refresh"]}] * 2),
+        ({"state": "absent"}, facts(), *[{"task_files": ["absent"]}] * 2),
+        ({"state": "absent"}, facts(""), *[{"task_files": []}] * 2),
+    ],
+)
+def test_tasks_that_there_is_work_for(
+    given: dict[str, Any], host: dict[str, Any], expected: dict[str, Any], predicted: dict[str, Any], check_mode: bool
+) -> None:
+    made = plan(Request.read(named(given), check_mode), HostFacts.of(known(host), refresh_of(host))).as_dict()
+    found = {**made, "configure": [one["name"] for one in made["configure"]]}
+    right = predicted if check_mode else expected
+    assert {name: found[name] for name in right} == right
+
+
+def test_a_converged_host_has_nothing_to_do_but_to_look_at_its_repository() -> None:
+    inputs = stage("plan")["inputs"]
+    found = stage("plan", host=facts(record={"inputs": inputs}))
+    assert (found["steps"], found["task_files"], found["is_predicted"]) == ([], ["repository"], False)
+
+
+@pytest.mark.parametrize("check_mode", [False, True])
+def test_check_mode_predicts_repairs(check_mode: bool) -> None:
+    drift = [{"message": "/etc/cdi/nvidia.yaml is gone"}]
+    assert stage("plan", host=facts(record={"drift": drift}), check_mode=check_mode)["is_predicted"] is check_mode
+    assert not stage("plan", check_mode=check_mode)["is_predicted"]
+
+
+def test_the_task_that_generates_warns_of_units_that_do_not() -> None:
+    made = {"rc": 0, "stdout": "devices: []"}
+    found = {"result": made, "content": "", "spec_file": "/etc/cdi/nvidia.yaml"}
+    (warning,) = stage("generated", **found, because="the service failed")["warnings"]
+    assert warning.startswith("the service failed; the role generates /etc/cdi/nvidia.yaml itself")
+    assert stage("generated", **found, because="")["warnings"] == []
 
 
 # Engines

@@ -266,6 +266,8 @@ def _until_the_plan(path: Path) -> Iterator[str]:
     """The modules of a role's tasks up to the first plan of the role."""
     for task in yaml.safe_load(path.read_text(encoding="utf-8")):
         included = task.get("ansible.builtin.import_tasks") or task.get("ansible.builtin.include_tasks")
+        # A file that a plan names comes after that plan.
+        assert "{{" not in (included or ""), task
         (module,) = [name for name in task if name.startswith(("ansible.builtin.", "gpu.fleet."))] or [""]
         if included:
             *names, last = _until_the_plan(path.parent / included)

@@ -155,6 +155,40 @@ def test_role_plan_evaluates_public_variables_only_and_needs_no_log_for_secrets(
 
 
 @pytest.mark.plays
+def test_role_plan_knows_check_mode_and_warns_once_by_name_of_the_host(tmp_path: Path) -> None:
+    """Of the toolkit's plan in three stages: a vulnerable version, the removal of an engine's packages predicted."""
+    packages = {name: [{"version": "5:27.0"}] for name in ("docker-ce", "docker-ce-cli")}
+    toolkit = {"installed": True, "version": "1.17.3", "cdi_specifications": []}
+    facts = {
+        **FACTS,
+        "gpu_fleet_managed": {},
+        "packages": packages,
+        "kernel": "6.1",
+        "cuda": {"container_toolkit": toolkit},
+    }
+    asks = {"gpu.fleet.role_plan": {"role": "nvidia_container_toolkit"}, "register": "planned"}
+    shown = {
+        "ansible.builtin.debug": {
+            "msg": "{{ planned.changes }} {{ planned.notes | length }} {{ 'warnings' in planned }}"
+        }
+    }
+    play = {
+        "hosts": "localhost",
+        "gather_facts": False,
+        "vars": {
+            **yaml.safe_load((ROOT / "roles/nvidia_container_toolkit/defaults/main.yml").read_text(encoding="utf-8")),
+            "ansible_facts": {**facts, "nvidia_smi": {"available": False}},
+            "__common_facts_are_read": True,
+        },
+        "tasks": [asks, shown, {**asks, "check_mode": True}, shown],
+    }
+    printed = run_play(tmp_path, play)
+    there, predicted = re.findall('"msg": "(.*)"', printed)
+    assert there == "['configure'] 1 True" and predicted == "['configure'] 1 True"
+    assert printed.count("localhost: container toolkit 1.17.3 lets a container escape to its host") == 1
+
+
+@pytest.mark.plays
 def test_role_plan_observes_the_host_unless_its_playbook_or_another_role_has(tmp_path: Path) -> None:
     asks: dict[str, Any] = {"gpu.fleet.role_plan": {"role": "gpu_health", "observe": ["gpus", "cuda", "managed"]}}
     shown = (

@@ -25,8 +25,8 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import (
     GPU_ROLES,
     REMOVED_ROLES,
     ROLES,
+    first_in_loop,
     in_loop,
-    of_state,
     variables_of,
 )
 
@@ -283,16 +283,16 @@ def test_playbooks_name_sets_of_roles() -> None:
 @pytest.mark.parametrize(
     ("reads_gpus", "first", "then"),
     [
-        (True, ("gpu_state", "slurm_gres"), ("cudnn", "docker", "gpu_health", "kubernetes_node")),
+        (True, ("nvidia_driver", "gpu_state", "slurm_gres"), ("cudnn", "docker", "gpu_health", "kubernetes_node")),
         # In check mode: its GPUs cannot be read.
-        (False, (), ("cudnn", "docker", "gpu_health")),
+        (False, ("nvidia_driver",), ("cudnn", "docker", "gpu_health")),
     ],
 )
 def test_roles_run_in_the_order_of_the_registry_whatever_that_of_the_user_is(
     reads_gpus: bool, first: tuple[str, ...], then: tuple[str, ...]
 ) -> None:
     roles = {"gpu_health", "slurm_gres", "kubernetes_node", "docker", "cudnn", "gpu_state", "nvidia_driver"}
-    assert (of_state(roles, reads_gpus), in_loop(roles, reads_gpus)) == (first, then)
+    assert (first_in_loop(roles, reads_gpus), in_loop(roles, reads_gpus)) == (first, then)
 
 
 def test_variables_of_roles_that_do_not_run_are_not_checked() -> None:

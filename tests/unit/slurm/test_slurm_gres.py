@@ -341,7 +341,7 @@ UNCHANGED = {"lines": [], "present": "a", "planned": "a", "restart": ""}
 
 
 @pytest.mark.parametrize(
-    ("found", "steps", "hosts", "notes"),
+    ("found", "steps", "hosts", "warnings"),
     [
         ({}, [], [], []),
         ({"planned": "b"}, ["write_gres_conf"], [], []),
@@ -367,9 +367,9 @@ UNCHANGED = {"lines": [], "present": "a", "planned": "a", "restart": ""}
         ({"restart": "slurmd.service was started before the last change"}, ["restart_slurmd"], [], []),
     ],
 )
-def test_what_is_to_be_changed(found: dict[str, Any], steps: list[str], hosts: list[str], notes: list[str]) -> None:
+def test_what_is_to_be_changed(found: dict[str, Any], steps: list[str], hosts: list[str], warnings: list[str]) -> None:
     plan = stage("changes", {**UNCHANGED, **found})
-    assert (plan["steps"], plan["line_hosts"], plan["notes"]) == (steps, hosts, notes)
+    assert (plan["steps"], plan["line_hosts"], plan["warnings"]) == (steps, hosts, warnings)
     assert plan["has_work"] is bool(steps) and len(plan["reasons"]) == len(steps)
 
 
