@@ -44,7 +44,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import (
     nvidia_repository,
     room,
 )
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan, RequestError
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan, RequestError, in_order
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData, public_names
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver import plan as driver
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
@@ -165,12 +165,12 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             "work": work,
             "disruptive": _disruptive(work, observation.prediction),
             "loop": {
-                "first": list(first_in_loop(work, reads_gpus)),
-                "with_work": [role for role in in_loop(work, reads_gpus) if role not in judged],
-                "all": [role for role in in_loop(found.roles, reads_gpus) if role not in judged],
+                "first": in_order(first_in_loop(work, reads_gpus)),
+                "with_work": in_order(role for role in in_loop(work, reads_gpus) if role not in judged),
+                "all": in_order(role for role in in_loop(found.roles, reads_gpus) if role not in judged),
             },
             "nvlink": _nvlink(named(facts)),
-            "removal": list(removed_in_loop(work)),
+            "removal": in_order(removed_in_loop(work)),
             "modules": ["host_facts", *observation.modules],
             "notes": notes,
         }

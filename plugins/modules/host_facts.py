@@ -237,34 +237,40 @@ plan:
       version_added: 1.1.0
     loop:
       description:
-        - Roles that run one after the other, in their order. In check mode on a host without a driver, those that read
-          the GPUs are left out.
+        - Roles that run one after the other, in their order, each with those before it. In check mode on a host without
+          a driver, those that read the GPUs are left out.
       type: dict
       version_added: 1.1.0
       contains:
         first:
           description: Those of RV(plan.work) that run before all others.
           type: list
-          elements: str
-          sample: [nvidia_driver, gpu_state]
+          elements: dict
+          sample:
+            - {name: nvidia_driver, after: []}
+            - {name: gpu_state, after: [nvidia_driver]}
         with_work:
           description: Those of RV(plan.work) that run after these, without what is judged in RV(health).
           type: list
-          elements: str
-          sample: [docker, gpu_health]
+          elements: dict
+          sample:
+            - {name: docker, after: []}
         all:
           description: Those of RV(plan.roles), for a run in which an earlier role has changed something.
           type: list
-          elements: str
-          sample: [docker, nvidia_container_toolkit, gpu_health]
+          elements: dict
+          sample:
+            - {name: docker, after: []}
+            - {name: nvidia_container_toolkit, after: [docker]}
     nvlink:
       description: What the host has of an NVLink domain, driver, GPUs and IMEX, for C(gpu.fleet.upgrade).
       type: dict
       version_added: 1.1.0
     removal:
-      description: Those of RV(plan.work) that are removed one after the other, in the reverse order.
+      description:
+        - Those of RV(plan.work) that are removed one after the other, in the reverse order, each with those before it.
       type: list
-      elements: str
+      elements: dict
       sample: []
       version_added: 1.1.0
     modules:

@@ -380,7 +380,7 @@ def toolkit_plan(request: Request, facts: HostFacts) -> ToolkitPlan:
     is_as_recorded = is_of({"inputs": facts.recorded_inputs}, inputs, of_1_0_0)
     is_converged = is_as_recorded and not (facts.drift or missing or old_packages or conflicting)
     is_present = bool(facts.recorded_inputs or present)
-    warnings = ()
+    warnings: tuple[str, ...] = ()
     if state == "present":
         warnings = (*_vulnerability_warnings(vulnerabilities, held, request), *config_warnings)
         steps = (*((REPORT,) if warnings or refusals else ()), *(() if is_converged else (CONVERGE,)))

@@ -26,7 +26,7 @@ from .container_toolkit import (
     toolkit_plan,
     unit_commands,
 )
-from .contract import Plan, Planner
+from .contract import Plan, Planner, in_order
 
 TASKS: Mapping[str, str] = {
     "containerd": "containerd",
@@ -135,13 +135,15 @@ def _task_files(request: Request, facts: HostFacts, found: ToolkitPlan, reasons:
     configured = {"config": True, "cdi": found.uses_cdi, "nvidia_docker": has_command}
     return {
         "repository": "container_toolkit" if uses_repository else "",
-        "task_files": [name for name, is_due in main.items() if is_due],
-        "changes": [name for name, is_due in changes.items() if is_due],
-        "configure": [
-            *(_configured(name, request) for name in found.runtimes),
-            *(_unconfigured(name, facts) for name in found.unconfigure),
-            *({"name": name, "tasks": name} for name, is_due in configured.items() if is_due),
-        ],
+        "task_files": in_order(name for name, is_due in main.items() if is_due),
+        "changes": in_order(name for name, is_due in changes.items() if is_due),
+        "configure": in_order(
+            [
+                *(_configured(name, request) for name in found.runtimes),
+                *(_unconfigured(name, facts) for name in found.unconfigure),
+                *({"name": name, "tasks": name} for name, is_due in configured.items() if is_due),
+            ]
+        ),
         # Not every repair by several tasks can be predicted by them.
         "is_predicted": request.check_mode and bool(reasons),
     }
@@ -257,7 +259,7 @@ def _specification(request: Request, facts: HostFacts, found: ToolkitPlan) -> di
     }
 
 
-def _specify(request: Request, facts: HostFacts, found: ToolkitPlan) -> list[str]:
+def _specify(request: Request, facts: HostFacts, found: ToolkitPlan) -> list[dict[str, Any]]:
     """The files of tasks that change CDI specifications. Without a driver there is nothing to specify."""
     is_left = not request.management_device and bool(facts.was("management_spec"))
     files = {
@@ -265,7 +267,7 @@ def _specify(request: Request, facts: HostFacts, found: ToolkitPlan) -> list[str
         "cdi_refresh" if found.units else "cdi_generate": facts.gpus_readable,
         "cdi_management": is_left or (request.management_device and facts.gpus_readable),
     }
-    return [name for name, is_due in files.items() if is_due]
+    return in_order(name for name, is_due in files.items() if is_due)
 
 
 def _removal(facts: HostFacts, found: ToolkitPlan) -> dict[str, Any]:
@@ -317,7 +319,10 @@ def _refreshes(variables: Mapping[str, Any], facts: Mapping[str, Any], _found: M
     """Whether there is a specification to update. A host that the role has not configured refuses nothing."""
     host = HostFacts.of(facts)
     is_due = bool(host.recorded_inputs) and toolkit_plan(Request.read(variables), host).uses_cdi
-    return {"task_files": ["refresh_facts", "cdi"] if is_due else [], "unit_commands": unit_commands(_kernel(facts))}
+    return {
+        "task_files": in_order(["refresh_facts", "cdi"] if is_due else []),
+        "unit_commands": unit_commands(_kernel(facts)),
+    }
 
 
 # Stages of the engines

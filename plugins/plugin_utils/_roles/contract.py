@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields, is_dataclass
 from typing import Any
 
@@ -91,6 +91,18 @@ class RecordedHost:
         """The data of the last run's record."""
         data: Mapping[str, Any] = self.record.get("data") or {}
         return data
+
+
+def in_order(items: Iterable[str | Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Items by `name` for a loop that includes tasks, each with the names of those before it.
+
+    A loop includes an item once for all hosts that have the same one, at the place where any of them has it first.
+    Where a host has only the last item of others, that comes first on all of them. With other ones before it an item
+    is another one, so that each host keeps its order.
+    """
+    listed = [{"name": item} if isinstance(item, str) else dict(item) for item in items]
+    names = [item["name"] for item in listed]
+    return [{**item, "after": names[:number]} for number, item in enumerate(listed)]
 
 
 def inputs_of(request: Any, **host: Any) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 from ...module_utils._common.masking import masked
 from .._platforms import platform_of
 from .._variable_forms import shown
-from .contract import RUN_ONLY, Plan, Planner, RequestError, inputs_of, is_of, is_true
+from .contract import RUN_ONLY, Plan, Planner, RequestError, in_order, inputs_of, is_of, is_true
 
 DOCKER = "docker"
 AUTO, DISTRIBUTION, REPOSITORY = "auto", "distribution", "docker_repository"
@@ -435,17 +435,17 @@ def _task_files(
         "converge": CONVERGE in steps,
         "images": request.state == "present" and request.images and not is_predicted,
     }
-    pin = {"tasks": "pin", "pin": "present"}
+    pin = {"name": "pin", "pin": "present"}
     changes = (
-        ({"tasks": "repository"}, _adds_repository(request, chosen) and not check_mode),
+        ({"name": "repository"}, _adds_repository(request, chosen) and not check_mode),
         ({**pin, "pin": "absent"}, _recorded_version(host) not in ("", request.version) and not check_mode),
-        ({"tasks": "packages"}, chosen.install and not check_mode),
+        ({"name": "packages"}, chosen.install and not check_mode),
         (pin, request.version and not is_predicted),
-        ({"tasks": "configure"}, not is_predicted),
+        ({"name": "configure"}, not is_predicted),
     )
     return {
-        "task_files": [name for name, is_due in main.items() if is_due],
-        "changes": [change for change, is_due in changes if is_due],
+        "task_files": in_order(name for name, is_due in main.items() if is_due),
+        "changes": in_order(change for change, is_due in changes if is_due),
         "is_predicted": is_predicted or (check_mode and bool(host.drift)),
     }
 
@@ -490,7 +490,7 @@ def _settings(request: Request, host: Host, chosen: _Choice) -> dict[str, Any]:
         "is_recorded": host.recorded is not None,
         "has_proxy": bool(request.drop_in),
         "earlier_options": earlier,
-        "configuration": [name for name, is_due in configuration.items() if is_due],
+        "configuration": in_order(name for name, is_due in configuration.items() if is_due),
         "logins": logins,
         "logouts": logouts,
         "authorities": authorities,

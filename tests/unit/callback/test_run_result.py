@@ -58,7 +58,9 @@ def _results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     directory = tmp_path_factory.mktemp("run")
     host = converged(WITHOUT_CONTAINER)
     drift = [{"kind": "file", "name": "/etc/example", "message": "/etc/example was changed"}]
-    drifted = replace(host, records={**host.records, "docker": {**host.records["docker"], "drift": drift}})
+    observed = {"stat": {"stat": {"exists": False}}, "command": {"rc": 0, "stdout": ""}}
+    records = {**host.records, "docker": {**host.records["docker"], "drift": drift}}
+    drifted = replace(host, records=records, results={**host.results, **observed})
     set_power = {**STATE, "changed": True, "gpus_changed": True, "commands": ["nvidia-smi -i GPU-0 -pl 560"]}
     hosts: dict[str, tuple[MockHost, Mapping[str, Any]]] = {
         "same": (host, WITHOUT_CONTAINER),

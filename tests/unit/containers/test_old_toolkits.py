@@ -118,7 +118,10 @@ def test_the_role_removes_what_depends_on_the_plugin(
         },
         "tasks": [
             {"ansible.builtin.include_tasks": str(TASKS / f"{name}.yml")}
-            for name in ("remove_old_files", *(name for name in planned["changes"] if name == "remove_old_volumes"))
+            for name in (
+                "remove_old_files",
+                *(one["name"] for one in planned["changes"] if one["name"] == "remove_old_volumes"),
+            )
         ],
     }
     output = run_play(tmp_path, play, *arguments)

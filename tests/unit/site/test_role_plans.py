@@ -12,7 +12,13 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import RUN_ONLY, Plan, inputs_of, is_of
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import (
+    RUN_ONLY,
+    Plan,
+    in_order,
+    inputs_of,
+    is_of,
+)
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import WITH_PLAN
 
@@ -86,6 +92,73 @@ def test_tasks_read_lists_and_what_is_theirs_next_to_the_rest() -> None:
     assert "tasks" not in plan
 
 
+def test_items_of_a_loop_have_what_comes_before_them() -> None:
+    engine = {"name": "docker", "tasks": "docker"}
+    assert in_order(["a", engine, "b"]) == [
+        {"name": "a", "after": []},
+        {**engine, "after": ["a"]},
+        {"name": "b", "after": ["a", "docker"]},
+    ]
+
+
+@pytest.mark.plays
+@pytest.mark.parametrize("control", [{}, {"extended": True}], ids=["items of a plan", "a list of a user"])
+def test_ansible_includes_them_in_the_order_of_each_host(control: dict[str, Any], tmp_path: Path) -> None:
+    lists = {"one": ["c"], "two": ["a", "b", "c"], "three": ["a", "c"], "four": ["a", "b", "c"]}
+    hosts = {
+        name: {"parts": [{"name": one} for one in items] if control else in_order(items)}
+        for name, items in lists.items()
+    }
+    (tmp_path / "inventory.json").write_text(yaml.safe_dump({"all": {"hosts": hosts}}))
+    (tmp_path / "part.yml").write_text("- ansible.builtin.debug: {msg: '{{ inventory_hostname }} {{ part.name }}'}\n")
+    include = {
+        "ansible.builtin.include_tasks": str(tmp_path / "part.yml"),
+        "loop": "{{ parts }}",
+        "loop_control": {"loop_var": "part", **control},
+    }
+    play = {"hosts": "all", "gather_facts": False, "tasks": [include]}
+    printed = run_play(tmp_path, play, inventory=tmp_path / "inventory.json")
+    shown = [found.split() for found in re.findall('"msg": "(.*)"', printed)]
+    assert {name: [item for host, item in shown if host == name] for name in lists} == lists
+    # Hosts with the same list have it at the same time.
+    assert printed.count("TASK [ansible.builtin.debug]") == (6 if control else 5)
+
+
+WITHOUT_ORDER = {
+    "roles/common/tasks/repository/remove_old.yml": "files of sources",
+    "roles/cuda/tasks/install_runfile.yml": "toolkits next to each other",
+    "roles/cuda/tasks/main.yml": "one step",
+    "roles/cuda/tasks/verify.yml": "compilers next to each other",
+    "roles/cudnn/tasks/main.yml": "one step",
+    "roles/gpu_workload/tasks/test.yml": "tests that need nothing of each other",
+    "roles/nvidia_repository/tasks/main.yml": "repositories next to each other",
+    "playbooks/accept.yml": "the rounds of the plan of all hosts",
+    "playbooks/upgrade_tasks/check_node.yml": "hosts that read the state of a node",
+    "playbooks/upgrade_tasks/lost.yml": "by one host for all",
+}
+"""Files that include tasks for what of which the order does not count, or is the same on all hosts."""
+
+
+def test_each_host_keeps_the_order_of_the_tasks_that_it_includes() -> None:
+    """Ansible includes an item of a loop at the place where any host has it first."""
+    found = set()
+    for path in (*(ROOT / "roles").rglob("tasks/**/*.yml"), *(ROOT / "playbooks").rglob("*.yml")):
+        read = yaml.safe_load(path.read_text(encoding="utf-8"))
+        plays = [one for one in read if isinstance(one, dict)] if isinstance(read, list) else []
+        for task in _tasks([*plays, *(task for play in plays for task in play.get("tasks") or ())]):
+            included = [
+                value for name, value in task.items() if name.split(".")[-1] in ("include_tasks", "include_role")
+            ]
+            if not included or not isinstance(task.get("loop"), str):
+                continue
+            control = task["loop_control"]
+            by_plan = [f"{control['loop_var']}.{name} }}}}" for name in ("name", "tasks")]
+            in_its_place = any(one in str(included[0]) for one in by_plan)
+            if not in_its_place and not control.get("extended"):
+                found.add(str(path.relative_to(ROOT)))
+    assert found == {*WITHOUT_ORDER}
+
+
 def test_a_role_of_which_a_plan_knows_whether_it_has_work_has_a_planner() -> None:
     assert {*WITH_PLAN} <= {*PLANNERS}
 
@@ -156,12 +229,12 @@ def test_role_plan_evaluates_public_variables_only_and_needs_no_log_for_secrets(
 
 @pytest.mark.plays
 def test_role_plan_knows_check_mode_and_warns_once_by_name_of_the_host(tmp_path: Path) -> None:
-    """Of the toolkit's plan in three stages: a vulnerable version, the removal of an engine's packages predicted."""
+    """Of a vulnerable toolkit with drift, which check mode predicts to be repaired."""
     packages = {name: [{"version": "5:27.0"}] for name in ("docker-ce", "docker-ce-cli")}
     toolkit = {"installed": True, "version": "1.17.3", "cdi_specifications": []}
     facts = {
         **FACTS,
-        "gpu_fleet_managed": {},
+        "gpu_fleet_managed": {"nvidia_container_toolkit": {"drift": [{"message": "a file is gone"}]}},
         "packages": packages,
         "kernel": "6.1",
         "cuda": {"container_toolkit": toolkit},
@@ -169,7 +242,7 @@ def test_role_plan_knows_check_mode_and_warns_once_by_name_of_the_host(tmp_path:
     asks = {"gpu.fleet.role_plan": {"role": "nvidia_container_toolkit"}, "register": "planned"}
     shown = {
         "ansible.builtin.debug": {
-            "msg": "{{ planned.changes }} {{ planned.notes | length }} {{ 'warnings' in planned }}"
+            "msg": "{{ planned.is_predicted }} {{ planned.notes | length }} {{ 'warnings' in planned }}"
         }
     }
     play = {
@@ -184,7 +257,7 @@ def test_role_plan_knows_check_mode_and_warns_once_by_name_of_the_host(tmp_path:
     }
     printed = run_play(tmp_path, play)
     there, predicted = re.findall('"msg": "(.*)"', printed)
-    assert there == "['configure'] 1 True" and predicted == "['configure'] 1 True"
+    assert (there, predicted) == ("False 1 True", "True 1 True")
     assert printed.count("localhost: container toolkit 1.17.3 lets a container escape to its host") == 1
 
 

@@ -294,7 +294,7 @@ def test_a_container_is_run_where_its_proof_does_not_hold(tmp_path: Path) -> Non
         "installed": True,
         "cdi_specifications": [{"path": "/etc/cdi/nvidia.yaml", "kind": "nvidia.com/gpu", "devices": []}],
     }
-    drifted = [{"kind": "file", "name": "/etc/example", "message": "/etc/example was changed"}]
+    changed = {**host.results["gpu_state"], "changed": True}
     cases: dict[str, tuple[MockHost, Mapping[str, Any], bool]] = {
         "holds": (host, {}, False),
         "engine": (replace(host, records={**host.records, "gpu_health": restarted}), {}, True),
@@ -306,8 +306,8 @@ def test_a_container_is_run_where_its_proof_does_not_hold(tmp_path: Path) -> Non
         "always": (host, {"gpu_health_container_proof": "each_run"}, True),
         # Another role has changed the host in this run, which the facts do not show.
         "change": (
-            replace(host, records={**host.records, "cuda": {**host.records["cuda"], "drift": drifted}}),
-            {"gpu_fleet_roles": ["cuda", "gpu_health"]},
+            replace(host, results={**host.results, "gpu_state": changed, "nvidia_smi_facts": {"changed": False}}),
+            {"gpu_fleet_roles": ["gpu_state", "gpu_health"]},
             True,
         ),
     }
@@ -335,6 +335,19 @@ def test_drift_of_any_record_and_another_variable_are_work(tmp_path: Path) -> No
         assert modules[:1] == OBSERVATION
         # The mock has no results of what repairs it.
         assert len(modules) > len(CONVERGED) or f"[{name}] => {{" in done.output, name
+
+
+def test_each_host_runs_its_roles_in_order_whatever_the_others_need(tmp_path: Path) -> None:
+    """Hosts that need the last role alone come first: another one must not run it before what it needs earlier."""
+    given = {"gpu_health_container_proof": "each_run"}
+    host = converged({})
+    drift = [{"kind": "file", "name": "/etc/example", "message": "/etc/example was changed"}]
+    behind = replace(host, records={**host.records, "docker": {**host.records["docker"], "drift": drift}})
+    hosts = {**{f"a{number}": (host, given) for number in range(3)}, "behind": (behind, given)}
+    done = run_site(tmp_path, hosts)
+    assert all("docker_host_info" in done.modules[f"a{number}"] for number in range(3))
+    # The mock has no results of what repairs Docker, which comes first.
+    assert done.modules["behind"][1:] == ["stat"] * len(done.modules["behind"][1:]) != [], done.modules["behind"]
 
 
 def test_a_host_without_a_gpu_gets_the_rest(tmp_path: Path) -> None:
