@@ -127,6 +127,8 @@ def test(target: parts.Target, arguments: list[str]) -> None:
     """Run the parts of a target, or those that the arguments name; anything else in the arguments is for one pytest."""
     named = [parts.for_target(part, target) for part in parts.PARTS if part.name in arguments]
     by_name = len(named) == len(arguments)
+    if target in ("test", "test-ci"):
+        os.environ[settings.PRELOADED_VARIABLE] = "1"
     chosen = (named or parts.parts_of(target)) if by_name else ()
     if target == "test-unit":
         prerequisites.require_tools()

@@ -20,13 +20,14 @@ from testbed.progress import run
 
 _FILES = Path(__file__).parent / "host-image"
 
+_PRELOADED = ("preloaded_python.py", "preloaded_python.pth")
 _OVERLAY = (
     # (file here, path in the image, mode)
     ("init", "testbed-init", 0o755),
     ("sshd.conf", "etc/ssh/sshd_config.d/testbed.conf", 0o644),
     ("testbed-hostkey.service", "etc/systemd/system/testbed-hostkey.service", 0o644),
     ("testbed-bootid.service", "etc/systemd/system/testbed-bootid.service", 0o644),
-    *((name, f"usr/lib/python3/dist-packages/{name}", 0o644) for name in settings.ZIP_BYTECODE),
+    *((name, f"usr/lib/python3/dist-packages/{name}", 0o644) for name in (*settings.ZIP_BYTECODE, *_PRELOADED)),
 )
 _HOST_PACKAGES = (
     "ca-certificates,dbus,gnupg,iproute2,kmod,openssh-server,pciutils,procps,python3,sudo,systemd,systemd-sysv,udev"

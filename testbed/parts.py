@@ -203,7 +203,7 @@ PARTS = (
     Part(
         "demo",
         "test-ci",
-        _system("demo", "documented_scenario", "gpu_state", "removal"),
+        _system("demo", "documented_scenario", "gpu_state", "preloaded_python", "removal"),
         minutes=14.6,
         cores=0.5,
         memory=2.5,

@@ -21,6 +21,9 @@ SSH_KEY = TESTBED / "id_ed25519"
 # Of host-image, for the hosts' Python and ours.
 ZIP_BYTECODE = ("zip_bytecode.py", "zip_bytecode.pth")
 
+# Set where forks of a Python that has its library loaded run the modules on hosts, see host-image/preloaded_python.py.
+PRELOADED_VARIABLE = "GPU_FLEET_PRELOADED_PYTHON"
+
 # Two checkouts on one machine must not see each other's hosts: every podman object carries the checkout's own id.
 CHECKOUT_ID = hashlib.sha256(str(ROOT).encode()).hexdigest()[:6]
 LABEL_KEY = "gpu-fleet-testbed"

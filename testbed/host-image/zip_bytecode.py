@@ -20,6 +20,20 @@ _DIRECTORY = "/run/testbed-bytecode" if sys.prefix == sys.base_prefix else os.pa
 _read = zipimport._get_module_code  # type: ignore[attr-defined]
 # Of what the archive's directory has of a file: its path, its size and its checksum.
 _PATH, _SIZE, _CRC = 0, 3, 7
+_LOADED: dict[str, CodeType] = {}
+"""What is in the directory, for a process whose forks import it, by the path of the file."""
+
+
+def load() -> None:
+    """Load what has come into the directory."""
+    try:
+        for name in os.listdir(_DIRECTORY):
+            file = os.path.join(_DIRECTORY, name)
+            if file not in _LOADED and name.endswith(f".{sys.implementation.cache_tag}"):
+                with open(file, "rb") as kept:
+                    _LOADED[file] = marshal.loads(kept.read())
+    except (OSError, EOFError, ValueError, TypeError):
+        pass  # those that import it read or compile it
 
 
 def _code(importer: zipimport.zipimporter, name: str) -> tuple[CodeType, bool, str]:
@@ -35,6 +49,8 @@ def _code(importer: zipimport.zipimporter, name: str) -> tuple[CodeType, bool, s
         found: tuple[CodeType, bool, str] = _read(importer, name)
         return found
     file = os.path.join(_DIRECTORY, f"{name}-{entry[_SIZE]:x}-{entry[_CRC]:x}.{sys.implementation.cache_tag}")
+    if file in _LOADED:
+        return _LOADED[file], is_package, entry[_PATH]
     try:
         with open(file, "rb") as kept:
             # Not marshal.load, which reads a few bytes at a time.
