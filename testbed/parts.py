@@ -192,7 +192,7 @@ PARTS = (
         "test-ci",
         ("tests/kubernetes",),
         minutes=15.2,
-        cores=0.6,
+        cores=0.45,
         memory=1.5,
         without=(*_KUBERNETES_LONG, _KUBELET),
     ),
@@ -320,7 +320,7 @@ PARTS = (
 
 # Of the 40 minutes that `.ci/run` may take with two cores, those that parts to come may add to it: a part by one of
 # these names keeps the processors busy for no longer.
-RESERVED = {"hostile": 2.5, "kubernetes": 2.0, "live_archive": 1.5, "mistakes": 2.0}
+RESERVED = {"hostile": 2.0, "kubernetes": 4.0, "live_archive": 1.0, "mistakes": 1.0}
 
 # A target also runs the parts of the target that it is made of.
 INCLUDED: dict[Target, tuple[Target, ...]] = {"test": ("test-unit", "test"), "test-long": ("test-ci", "test-long")}
