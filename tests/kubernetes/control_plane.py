@@ -63,7 +63,7 @@ def _etcd(directory: Path) -> str:
 
 
 def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _number in range(count)]
     ports = [each.getsockname()[1] for each in sockets]
     for each in sockets:
         each.close()
@@ -308,7 +308,7 @@ class ControlPlane:
 
     def _delete_all(self, path: str) -> int:
         """Delete the objects of a kind in all namespaces; returns how many there were. A kubelet keeps its node."""
-        collection, _, plural = path.rpartition("/")
+        collection, _slash, plural = path.rpartition("/")
         found = [one for one in self.get(path)["items"] if one["metadata"]["name"] not in self.with_kubelet]
         for one in found:
             metadata = one["metadata"]

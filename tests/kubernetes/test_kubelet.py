@@ -269,7 +269,7 @@ def test_pods_see_exactly_the_gpus_that_the_device_plugin_gives_them(
         nodes = {name for name in node.run(f"ls /proc/{process}/root/dev").split() if name[len("nvidia") :].isdigit()}
         environment = node.run(f"tr '\\0' '\\n' </proc/{process}/environ").splitlines()
         (given,) = (line.partition("=")[2] for line in environment if line.startswith("NVIDIA_VISIBLE_DEVICES="))
-        assert {f"nvidia{minor}" for minor, (uuid, *_) in enumerate(gpus) if uuid in given.split(",")} == nodes
+        assert {f"nvidia{minor}" for minor, (uuid, *_more) in enumerate(gpus) if uuid in given.split(",")} == nodes
         seen[word] = nodes
     assert [len(nodes) for nodes in seen.values()] == [2, 6] and not seen["two"] & seen["six"]
     assert not node.processes("none")

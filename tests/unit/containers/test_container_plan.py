@@ -59,7 +59,7 @@ def variables(*declared: Mapping[str, Any], **given: Any) -> dict[str, Any]:
 
 
 def known(
-    nvidia_smi: Any = SMI, container_toolkit: Any = None, recorded: Any = None, docker: Any = None, podman: Any = None
+    nvidia_smi: Any = None, container_toolkit: Any = None, recorded: Any = None, docker: Any = None, podman: Any = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The facts of a host, and what tasks have read; of podman the lists, its version and the state of its unit.
 
@@ -81,7 +81,7 @@ def known(
         podman.get("restart_unit", "enabled"),
     ]
     facts = {
-        "nvidia_smi": nvidia_smi,
+        "nvidia_smi": SMI if nvidia_smi is None else nvidia_smi,
         "cuda": {"container_toolkit": toolkit() if container_toolkit is None else container_toolkit},
         "gpu_fleet_managed": {"gpu_containers": {"data": data}},
     }

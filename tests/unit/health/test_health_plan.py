@@ -42,10 +42,10 @@ HEALTHY: Mapping[str, Any] = {"verdict": "ok", "remedy": "none", "findings": []}
 SEEN = {"gpus": 2, "mig_devices": 2, "mode": "cdi", "proved": "2026-11-22T10:00:00Z"}
 
 
-def stage(name: str, found: Mapping[str, Any], facts: Mapping[str, Any] = FACTS, **variables: Any) -> Any:
+def stage(name: str, found: Mapping[str, Any], facts: Mapping[str, Any] | None = None, **variables: Any) -> Any:
     """What a task gets of this stage; `variables` are those of the role without prefix."""
     given = {f"gpu_health_{key}": value for key, value in variables.items()}
-    planned = gpu_health.PLANNER.stages[name]({**DEFAULTS, **given}, facts, found)
+    planned = gpu_health.PLANNER.stages[name]({**DEFAULTS, **given}, FACTS if facts is None else facts, found)
     return as_lists(planned) if isinstance(planned, Mapping) else planned
 
 
@@ -253,7 +253,7 @@ def test_what_an_image_requires_of_the_driver_does_not_fail_the_probe() -> None:
 # The result
 
 
-def result(facts: Mapping[str, Any] = FACTS, proof: Proof | None = None, **variables: Any) -> dict[str, Any]:
+def result(facts: Mapping[str, Any] | None = None, proof: Proof | None = None, **variables: Any) -> dict[str, Any]:
     """The fact gpu_health_result of a host on which the module has found nothing."""
     plan = stage("plan", {}, facts, **variables).as_dict()
     plan["steps"] = [JUDGE] if proof is None else [CONTAINER, JUDGE]

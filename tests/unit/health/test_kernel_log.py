@@ -208,8 +208,8 @@ def test_the_device_of_a_fault_and_not_the_iommu(line: str) -> None:
 def test_what_the_driver_reports_while_it_is_loaded_is_of_this_load() -> None:
     begins = "nvidia-nvlink: Nvlink Core is being initialized, major device number 237"
     loaded = "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  510.108.03  Thu Oct 20 05:10:45 UTC 2022"
-    bar = "NVRM: BAR1 is 0M @ 0x0 (PCI:0000:3b:00.0)"
-    kinds = [event.kind for event in parse([bar, begins, bar, loaded, begins, loaded, loaded])]
+    invalid = "NVRM: BAR1 is 0M @ 0x0 (PCI:0000:3b:00.0)"
+    kinds = [event.kind for event in parse([invalid, begins, invalid, loaded, begins, loaded, loaded])]
     assert kinds == ["bar_invalid", "driver_loaded", "bar_invalid", "driver_loaded", "driver_loaded"]
 
 

@@ -37,7 +37,7 @@ def published() -> list[Published]:
     found: list[Published] = []
     for line in FIXTURE.read_text().split("\n"):
         if line.startswith("@"):
-            columns, _, source = line[1:].partition(" | ")
+            columns, _bar, source = line[1:].partition(" | ")
             row, verdict, remedy, at, on = columns.split()
             found.append(Published(row, verdict, remedy, at, on, source))
         elif found and line:

@@ -100,7 +100,7 @@ def test_the_plugin_of_the_guide_is_one_of_node_problem_detector(host: Path) -> 
         # What it does not know it ignores: a misspelt setting would be none.
         level = found[place] if place else found
         for one in level if isinstance(level, list) else [level]:
-            assert {name for name, value in one.items() if type(value) is not keys.get(name)} == set()
+            assert {name for name, value in one.items() if keys.get(name) is not type(value)} == set()
     settings, (condition,), (rule,) = found["pluginConfig"], found["conditions"], found["rules"]
     assert found["plugin"] == "custom" and rule["type"] == "permanent" and rule["condition"] == condition["type"]
     assert all(re.fullmatch(DURATION, settings[name]) for name in ("invoke_interval", "timeout"))

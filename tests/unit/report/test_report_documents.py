@@ -350,11 +350,11 @@ def test_a_cell_of_a_table_that_narrow_windows_stack_is_named_as_its_column() ->
     tables = template.split('<table class="stacked">')[1:]
     assert len(tables) == 4
     for table in tables:
-        head, _, body = table.partition("</table>")[0].partition("<tbody>")
+        head, _begin, body = table.partition("</table>")[0].partition("<tbody>")
         heads = re.findall(r"<th scope=\"col\"[^>]*>([^<]*)<", head)
         (row,) = re.findall(r"<tr>(.*?)</tr>", body, re.DOTALL)
         cells = re.findall(r'<td data-head="([^"]*)"|<(th) scope="row">', row)
-        assert [name or head for (name, _), head in zip(cells, heads, strict=True)] == heads
+        assert [name or head for (name, _th), head in zip(cells, heads, strict=True)] == heads
         assert len(cells) == len(heads) == len(re.findall(r"<t[hd][ >]", row))
 
 

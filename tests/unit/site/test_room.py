@@ -194,7 +194,7 @@ def test_a_line_of_another_form_is_no_mount(tmp_path: Path, line: str) -> None:
 
 def test_values_of_statvfs(tmp_path: Path) -> None:
     read_only = os.statvfs_result((*STATVFS[:8], os.ST_RDONLY, 255))
-    (system,) = read_file_systems(["/"], HostFiles(str(tmp_path)), lambda _path: read_only).values()
+    system = next(iter(read_file_systems(["/"], HostFiles(str(tmp_path)), lambda _path: read_only).values()))
     assert (system["available_mib"], system["read_only"], system["free_inodes"]) == (2, True, None)
 
 

@@ -83,7 +83,7 @@ def test_a_failure_replaces_our_reason_and_cordons_what_is_not() -> None:
 def test_a_cordon_of_another_run_is_refused_and_can_be_taken_over() -> None:
     for note in ("gpu.fleet 20250101T000000Z_abcdef: upgrade", "20250101T000000Z: upgrade"):
         found = node(cordoned=True, note=note)
-        run = note.split(":")[0].split()[-1]
+        run = note.partition(":")[0].split()[-1]
         for action in ("drain", "confirm"):
             refused = planned(action, found).refusal
             assert refused.startswith(f"the run {run} of gpu.fleet has drained it (upgrade)")

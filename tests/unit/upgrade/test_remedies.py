@@ -149,7 +149,7 @@ def test_the_decision_about_a_host(patient: Patient, options: Options, expected:
 
 
 def test_a_remedy_of_the_host_counts_for_each_of_its_gpus() -> None:
-    attempts = tuple(Attempt("reboot", "run", NOW, (), "helped") for _ in range(2))
+    attempts = tuple(Attempt("reboot", "run", NOW, (), "helped") for _number in range(2))
     assert decide(sick("reset_gpu", attempts=attempts)) == ("person", "inspect")
 
 
@@ -266,8 +266,8 @@ def test_a_fleet_of_10000_hosts_never_loses_more_than_its_budget(seed: int) -> N
     already = {name for name, entry in entries.items() if entry["is_out"]}
     new = set(plan["order"]) - set(begun.postponed) - already
     place = {name: (entry["group"], entry["unit"] or name) for name, entry in entries.items()}
-    before = Counter(group for group, _ in {place[name] for name in already})
-    after = Counter(group for group, _ in {place[name] for name in already | new})
+    before = Counter(group for group, _unit in {place[name] for name in already})
+    after = Counter(group for group, _unit in {place[name] for name in already | new})
     assert all(number <= max(2, before[group]) for group, number in after.items())
 
 
