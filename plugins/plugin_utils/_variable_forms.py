@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, TypeGuard
 
+from ..module_utils._common.bounds import Number
+
 Spec = Mapping[str, Any]
 
 _SHOWN = 60
@@ -52,9 +54,9 @@ def form_refusals(name: str, value: object, spec: Spec, converted: bool = False)
     elif "choices" in spec and not _are_choices(value, spec):
         yield f"{name} is {shown(value)}; use {_among(value, spec['choices'])}"
     elif isinstance(value, Mapping) and "options" in spec:
-        yield from _suboption_refusals(name, value, spec["options"])
+        yield from _suboption_refusals(name, value, spec["options"], converted)
     elif is_list(value):
-        yield from _element_refusals(name, value, spec)
+        yield from _element_refusals(name, value, spec, converted)
 
 
 def is_list(value: object) -> TypeGuard[Sequence[Any]]:
@@ -69,6 +71,8 @@ def is_true(value: object) -> bool:
 
 def _has_type(value: object, spec: Spec, converted: bool) -> bool:
     kind = spec.get("type", "str")
+    if isinstance(kind, Number):
+        return _is_within(kind, value)
     if kind == "raw":
         return value is not None
     if kind in ("str", "path"):
@@ -83,6 +87,14 @@ def _has_type(value: object, spec: Spec, converted: bool) -> bool:
     if kind == "dict":
         return isinstance(value, Mapping)
     return is_list(value) or (converted and isinstance(value, (str, int)))
+
+
+def _is_within(kind: Number, value: object) -> bool:
+    try:
+        kind(value)
+    except TypeError:
+        return False
+    return True
 
 
 def _is_digits(value: object) -> bool:
@@ -123,7 +135,11 @@ def _wrong_type(name: str, value: object, spec: Spec) -> str:
         hint = f""", on the command line as -e '{{"{name}": false}}'"""
     elif value is None:
         hint = "; leave it out for its default"
-    return f"{name} {found}; it takes {_FORMS.get(kind, 'a value')}{_of(spec)}{hint}"
+    return f"{name} {found}; it takes {_form(kind)}{_of(spec)}{hint}"
+
+
+def _form(kind: str) -> str:
+    return kind.description if isinstance(kind, Number) else _FORMS.get(kind, "a value")
 
 
 def _of(spec: Spec) -> str:
@@ -146,7 +162,7 @@ def _names(options: Mapping[str, Spec]) -> str:
     return ", ".join(f"{name}{' (required)' if option.get('required') else ''}" for name, option in options.items())
 
 
-def _element_refusals(name: str, values: Sequence[object], spec: Spec) -> Iterator[str]:
+def _element_refusals(name: str, values: Sequence[object], spec: Spec, converted: bool) -> Iterator[str]:
     """What is wrong with the elements of a list; one refusal for all of the same wrong type."""
     element = {key: item for key, item in spec.items() if key not in ("elements", "choices", "default")}
     element["type"] = spec.get("elements", "raw")
@@ -154,15 +170,17 @@ def _element_refusals(name: str, values: Sequence[object], spec: Spec) -> Iterat
     if wrong:
         secret = any(option.get("no_log") for option in spec.get("options", {}).values())
         which = "an entry" if secret else shown(wrong[0])
-        takes = _FORMS.get(element["type"], "a value")
-        yield f"{name} has {which}, and takes {takes}{_of(element)} for each entry: {name}: [{_example(spec)}]"
+        takes = f"{_form(element['type'])}{_of(element)}"
+        yield f"{name} has {which}, and takes {takes} for each entry: {name}: [{_example(spec)}]"
         return
     for place, value in enumerate(values):
         if isinstance(value, Mapping) and "options" in spec:
-            yield from _suboption_refusals(f"{name}[{place}]", value, spec["options"])
+            yield from _suboption_refusals(f"{name}[{place}]", value, spec["options"], converted)
 
 
-def _suboption_refusals(name: str, value: Mapping[Any, Any], options: Mapping[str, Spec]) -> Iterator[str]:
+def _suboption_refusals(
+    name: str, value: Mapping[Any, Any], options: Mapping[str, Spec], converted: bool
+) -> Iterator[str]:
     unknown = [str(key) for key in value if key not in options]
     missing = [key for key, option in options.items() if option.get("required") and value.get(key) is None]
     if unknown:
@@ -172,4 +190,4 @@ def _suboption_refusals(name: str, value: Mapping[Any, Any], options: Mapping[st
     for key, option in options.items():
         # A suboption that is null is one that is left out.
         if value.get(key) is not None:
-            yield from form_refusals(f"{name}.{key}", value[key], option)
+            yield from form_refusals(f"{name}.{key}", value[key], option, converted)

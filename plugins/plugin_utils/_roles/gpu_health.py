@@ -15,18 +15,23 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
+
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
 from ...module_utils._common.errors import ChangeError
 from ...module_utils._health.metrics import metrics
-from ...module_utils._health.policy import FAIL, OK, WARN, with_site_rows
+from ...module_utils._health.policy import FAIL, OK, WARN, Row, with_site_rows
 from ...module_utils._health.readings import NAMES
 from ...module_utils._health.run import policy_rows, refuse_kernel_log, refuse_vulnerabilities
 from ...module_utils._health.table import TABLE
 from ...module_utils._knowledge.vulnerabilities import FIXED_IN
+from ...modules.gpu_health import ARGUMENT_SPEC
 from .._compatibility import CompatibilityError, check, read_request
 from .._health_reports import junit
 from .._registry_failures import registry_failure
+from .._variable_forms import form_refusals
 from .container_toolkit import known_vulnerabilities
 from .contract import Plan, Planner
 from .gpu_containers_engines import DEVICE_REQUESTS, TOOLKIT_MODE, gpu_mode
@@ -51,7 +56,8 @@ class Request:
     """What the variables of the role request.
 
     `modes` are how a container requests GPUs, of the role and of the container toolkit, `auto` where the next decides.
-    `files` are where the verdict is written, by kind, empty for none; `options` are those of the module gpu_health.
+    `files` are where the verdict is written, by kind, empty for none; `options` are those of the module gpu_health,
+    `expected` what the role's own variable declares.
     """
 
     image: str
@@ -62,6 +68,7 @@ class Request:
     fail_on: str
     files: Mapping[str, str]
     options: Mapping[str, Any]
+    expected: Mapping[str, Any]
 
     @classmethod
     def read(cls, variables: Mapping[str, Any]) -> Request:
@@ -76,15 +83,13 @@ class Request:
             fail_on=str(variables["gpu_health_fail_on"]),
             files={name: str(variables[f"gpu_health_{name}"] or "") for name in ("json", "junit", "textfile")},
             options={"expected": _expected(variables), **given},
+            expected=variables["gpu_health_expected"],
         )
 
     @property
     def refusals(self) -> tuple[str, ...]:
         """What is wrong with the variables."""
-        return (
-            *policy_refusals("gpu_health_policy", self.options["policy"]),
-            *check_refusals(GPU_HEALTH, self.options),
-        )
+        return tuple(check_refusals(GPU_HEALTH, {**self.options, "expected": self.expected}))
 
     @property
     def reports(self) -> tuple[str, ...]:
@@ -102,18 +107,44 @@ def _expected(variables: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def policy_refusals(name: str, rows: Any) -> Iterator[str]:
-    """What is wrong with a site's rows in this variable. Types are the module's, which converts or refuses them."""
+def converted(option: str, value: Any) -> Any:
+    """The value of an option as the module gpu_health converts it, without null. Raises ChangeError."""
     try:
-        with_site_rows(TABLE, rows, NAMES)
-    except (ChangeError, KeyError) as error:
-        yield f"{name}: {str(error).partition('policy: ')[2] or f'a row has no {error}'}"
-    except (AttributeError, TypeError, ValueError):
-        return
+        found = ArgumentSpecValidator({option: ARGUMENT_SPEC[option]}).validate({option: value})
+    except TypeError:
+        raise ChangeError(f"{option}: a value has another form than documented") from None
+    if found.error_messages:
+        raise ChangeError(f"{option}: {'; '.join(found.error_messages)}")
+    return _without_null(found.validated_parameters[option])
+
+
+def _without_null(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _without_null(item) for name, item in value.items() if item is not None}
+    return [_without_null(item) for item in value] if isinstance(value, list) else value
+
+
+def rows_of(policy: Any) -> Sequence[Row]:
+    """The health policy with a site's rows. Raises ChangeError for what the module would refuse of them."""
+    return with_site_rows(TABLE, converted("policy", policy), NAMES)
+
+
+def declared_refusals(role: str, declared: Mapping[str, Any]) -> Iterator[str]:
+    """What the module would refuse of its options `expected` and `policy`, in words of the variables of a role."""
+    for name, value in declared.items():
+        forms = tuple(form_refusals(f"{role}_{name}", value, ARGUMENT_SPEC[name], converted=True))
+        if forms:
+            yield from forms
+            continue
+        try:
+            (rows_of if name == "policy" else partial(converted, name))(value)
+        except ChangeError as error:
+            yield f"{role}_{error}"
 
 
 def check_refusals(role: str, options: Mapping[str, Any]) -> Iterator[str]:
-    """What the module would refuse of its options; `role` is that with the variable of the kernel log."""
+    """What the module would refuse of its options; `role` is that with the variables of what a site declares."""
+    yield from declared_refusals(role, {name: options[name] for name in ("expected", "policy")})
     checks: tuple[tuple[str, Callable[[], object]], ...] = (
         (GPU_HEALTH, lambda: policy_rows((), [str(one) for one in options["ignore"]])),
         (GPU_HEALTH, lambda: refuse_vulnerabilities([str(one) for one in options.get("ignore_vulnerabilities", ())])),

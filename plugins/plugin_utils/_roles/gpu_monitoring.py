@@ -9,28 +9,24 @@ Private to this collection. Pure, except that the exporter's program is a copy o
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from ...module_utils._common.errors import ChangeError
 from ...module_utils._health import announcement, export
-from ...module_utils._health.policy import FAIL, REMEDIES, UNKNOWN, WARN, Row, with_site_rows
-from ...module_utils._health.readings import NAMES
+from ...module_utils._health.policy import FAIL, REMEDIES, UNKNOWN, WARN, Row
 from ...module_utils._health.run import policy_rows
-from ...module_utils._health.table import TABLE
 from ...module_utils._state.service_files import COLLECTION, Source, sources
 from .._platforms import platform_of
 from .contract import Plan, Planner, RecordedHost
-from .gpu_health import check_refusals
+from .gpu_health import check_refusals, converted, declared_refusals, rows_of
 
 GPU_MONITORING = "gpu_monitoring"
 INSTALL, REMOVE, WRITE = "install", "remove", "write"
 """Steps: the exporter is installed or removed, the files for Prometheus are written."""
-_POLICY = "gpu_monitoring_policy"
 _IGNORE, _ACCEPT = "gpu_health_ignore", "gpu_health_ignore_vulnerabilities"
 """Variables of the role gpu_health, of which the exporter's check is to find the same."""
 _OPTIONS = ("expected", "policy", "kernel_log", "history")
@@ -149,17 +145,7 @@ class Request:
         """What is wrong with the variables; nothing where the role is removed, which needs none of them."""
         if not self.is_present:
             return ()
-        return (*_policy_refusals(self.health["policy"]), *check_refusals(GPU_MONITORING, self.health))
-
-
-def _policy_refusals(policy: Any) -> Iterator[str]:
-    """What is wrong with the site's rows."""
-    try:
-        policy_rows(policy, ())
-    except (ChangeError, KeyError) as error:
-        yield f"{_POLICY}: {str(error).partition(': ')[2] or f'a row has no {error}'}"
-    except (AttributeError, TypeError, ValueError):
-        yield f"{_POLICY}: a value has another form than documented"
+        return tuple(check_refusals(GPU_MONITORING, self.health))
 
 
 @dataclass(frozen=True)
@@ -209,8 +195,8 @@ def _prometheus(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: 
     unit = str(variables["gpu_monitoring_prometheus_unit"] or "")
     if variables["gpu_monitoring_state"] != "present":
         return Plan(steps=(REMOVE,), tasks={"files": {}, "unit": unit})
-    policy, interval = variables[_POLICY], int(variables["gpu_monitoring_interval"])
-    refusals = tuple(_policy_refusals(policy))
+    policy, interval = variables["gpu_monitoring_policy"], int(variables["gpu_monitoring_interval"])
+    refusals = tuple(declared_refusals(GPU_MONITORING, {"policy": policy}))
     if refusals:
         return Plan(refusals=refusals)
     directory, targets = variables["gpu_monitoring_prometheus_directory"], variables["gpu_monitoring_targets"]
@@ -233,7 +219,8 @@ def exporter_files(
 
     `health` has options of the module gpu_health; `verdict` is the file that the programs read.
     """
-    # As the check itself will do.
+    # The program has no types of its own.
+    health = {**health, **{name: converted(name, health[name]) for name in ("expected", "policy")}}
     policy_rows(health["policy"], health.get("ignore", ()))
     written = {**health, "textfile": textfile, "verdict": verdict, "interval": interval}
     options = json.dumps(written, indent=2, sort_keys=True) + "\n"
@@ -285,7 +272,7 @@ def prometheus_files(
 
 def alert_rules(policy: Sequence[Mapping[str, Any]], interval: int) -> dict[str, Any]:
     """A group of alerts: for each row of the health policy that is no mere information, and about the checks."""
-    rows = with_site_rows(TABLE, policy, NAMES)
+    rows = rows_of(policy)
     rules = [_row_rule(row) for row in rows if row.verdict in SEVERITIES]
     return {"groups": [{"name": "gpu_fleet", "rules": [*_check_rules(interval), *rules]}]}
 

@@ -275,8 +275,8 @@ REFUSED = {
         "gpu_monitoring_policy: the new row new needs one of reading, xids and sxids",
     ),
     "a row of another form": (
-        {"gpu_monitoring_policy": [{"id": "new", "xids": 13, "verdict": "fail"}]},
-        "gpu_monitoring_policy: a value has another form than documented",
+        {"gpu_monitoring_policy": [{"id": "new", "xids": [13], "verdict": "critical"}]},
+        'gpu_monitoring_policy[0].verdict is "critical"; use ok, info, unknown, warn or fail',
     ),
     "an unknown problem": (
         {"gpu_health_ignore": ["ecc_mode_pendign"]},
@@ -377,6 +377,17 @@ def test_the_program_does_not_report_what_the_site_ignores(tmp_path: Path) -> No
 def test_the_filter_refuses_what_the_check_would() -> None:
     with pytest.raises(AnsibleFilterError, match="ignore: ecc_mode_pendign: no row of the policy is about it"):
         health_exporter_files({**HEALTH, "ignore": ["ecc_mode_pendign"]}, "/a.prom", 300, "python3")
+
+
+def test_the_program_gets_values_of_the_types_of_the_module() -> None:
+    declared = {
+        "expected": {"gpu_count": "8", "driver_version": 580, "ecc": None},
+        "policy": [{"id": "ours", "verdict": "ok", "xids": 79}],
+    }
+    files = health_exporter_files({**HEALTH, **declared}, "/a.prom", 300, "python3")["files"]
+    written = json.loads(files[gpu_monitoring.OPTIONS])
+    assert written["expected"] == {"gpu_count": 8, "driver_version": "580"}
+    assert written["policy"] == [{"id": "ours", "verdict": "ok", "xids": [79]}]
 
 
 def test_units_name_the_program_and_the_interval() -> None:

@@ -419,7 +419,12 @@ def test_options_of_the_module_are_named_as_variables_of_the_role(message: str, 
     [
         ({"gpu_workload_tests": [{"framework": "pytorch", "requirements": ["torch"]}]}, "virtualenv and requirements"),
         ({"gpu_monitoring_policy": [{"id": "new"}]}, "gpu_monitoring_policy: the new row new needs one of reading"),
-        ({"gpu_monitoring_policy": [{"verdict": "ok"}]}, "gpu_monitoring_policy: a row has no 'id'"),
+        ({"gpu_monitoring_policy": [{"verdict": "ok"}]}, "gpu_monitoring_policy[0] has no id; it takes id (required),"),
+        ({"gpu_health_policy": [{"id": "a", "verdit": "ok"}]}, "gpu_health_policy[0] has verdit, which it does not"),
+        ({"gpu_monitoring_policy": [{"id": "a", "verdict": "critical"}]}, '[0].verdict is "critical"; use ok, info,'),
+        ({"gpu_health_policy": [{"id": "a", "xids": [-1]}]}, "[0].xids has -1, and takes a whole number from 0 to"),
+        ({"gpu_health_expected": {"gpu_cuont": 8}}, "gpu_health_expected has gpu_cuont, which it does not take"),
+        ({"gpu_monitoring_expected": {"ecc": "maybe"}}, 'gpu_monitoring_expected.ecc is "maybe"; it takes true or'),
     ],
 )
 def test_frameworks_and_monitoring_are_refused_before_anything_is_changed(given: dict[str, Any], refusal: str) -> None:
