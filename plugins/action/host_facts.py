@@ -424,7 +424,7 @@ def _adds(role: str, name: str, values: Mapping[str, Any], host: nvidia_reposito
     """Whether the role would add or change the repository of this name, which is empty where it needs none."""
     if not name:
         return False
-    request = nvidia_repository.Request.read({**values, "nvidia_repository_needed_by": role}, name)
+    request = nvidia_repository.Request.of_role(values, name, role)
     return nvidia_repository.plan(request, host, _FILES.tables.keys).has_work
 
 

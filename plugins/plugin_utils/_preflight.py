@@ -307,6 +307,6 @@ def _repository_refusals(
     name: str, role: str, variables: Mapping[str, Any], host: PreflightHost, tables: Tables
 ) -> Iterator[str]:
     """What is wrong with a repository that the role adds, and with the key that signs it."""
-    request = nvidia_repository.Request.read({**variables, "nvidia_repository_needed_by": role}, name)
+    request = nvidia_repository.Request.of_role(variables, name, role)
     on = nvidia_repository.Host(host.platform, host.architecture, host.platform["manager"], host.release, host.records)
     yield from nvidia_repository.plan(request, on, tables.keys).refusals

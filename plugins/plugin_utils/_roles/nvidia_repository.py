@@ -78,6 +78,11 @@ class Request:
             variables["nvidia_repository_attempts"],
         )
 
+    @classmethod
+    def of_role(cls, variables: Mapping[str, Any], name: str, role: str) -> Request:
+        """The request of a role that needs the repository, also where the user's variable has the state absent."""
+        return cls.read({**variables, "nvidia_repository_state": "present", "nvidia_repository_needed_by": role}, name)
+
     @property
     def option(self) -> str:
         """The user's variable."""

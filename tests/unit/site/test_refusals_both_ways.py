@@ -133,6 +133,7 @@ def alone(role: str, given: Mapping[str, Any]) -> tuple[str, ...]:
     if found.refusals or not name:
         return found.refusals
     own = {"nvidia_repository_repositories": [name], "nvidia_repository_needed_by": role}
+    own |= {"nvidia_repository_state": "present"}
     return _first_plan(REPOSITORY_ROLE, {**variables, **own}).refusals
 
 
