@@ -45,29 +45,14 @@ OF_1_0_0: list[tuple[dict[str, str], dict[str, Any], str]] = [
     # A truth value on the command line is text.
     (DEBIAN, {"cuda_profile": "true"}, "47b7957fdec415436e6f7c97aeb06b2376b06cfd33751762da94ace77a29a105"),
 ]
-# A value that is not the default, and what else has to be requested with it.
-CHANGED: dict[str, tuple[Any, dict[str, Any]]] = {
-    "cuda_source": ("distribution", {}),
-    "cuda_debian_mirror": ("https://mirror.example.com/debian", {"cuda_source": "distribution"}),
-    "cuda_versions": (["12.9"], {}),
-    "cuda_components": (["runtime"], {}),
-    "cuda_default": ("12.9", {"cuda_versions": ["12.9", "13.0"]}),
-    "cuda_runfiles": (
-        {"13.0": {**RUNFILE, "sha256": "1" * 64}},
-        {"cuda_source": "runfile", "cuda_runfiles": {"13.0": RUNFILE}},
-    ),
-    "cuda_profile": (False, {}),
-    "cuda_environment_d": (True, {}),
-    "cuda_forward_compatibility": (True, {}),
-    "cuda_state": ("absent", {}),
-}
-# Values that make no work next to those of CHANGED, as the host has the same with them.
+BY_RUNFILE: dict[str, Any] = {"cuda_source": "runfile", "cuda_runfiles": {"13.0": RUNFILE}}
+# Values that make no work, as the host has the same with them.
 SAME: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({}, {"cuda_versions": ["13.0"]}),
     ({}, {"cuda_default": "13.0"}),
     ({}, {"cuda_runfiles": {"13.0": RUNFILE}}),
-    (CHANGED["cuda_runfiles"][1], {"cuda_runfiles": {"13.0": {**RUNFILE, "url": "file:///srv/cuda.run"}}}),
-    (CHANGED["cuda_runfiles"][1], {"cuda_runfiles": {"13.0": RUNFILE, "12.9": RUNFILE}}),
+    (BY_RUNFILE, {"cuda_runfiles": {"13.0": {**RUNFILE, "url": "file:///srv/cuda.run"}}}),
+    (BY_RUNFILE, {"cuda_runfiles": {"13.0": RUNFILE, "12.9": RUNFILE}}),
     ({"cuda_versions": ["12.9", "13.0"]}, {"cuda_versions": ["13.0", "12.9"]}),
 ]
 
@@ -91,14 +76,6 @@ def test_a_host_that_version_1_0_0_has_recorded_has_no_work(
         for name in ("cuda_profile", "cuda_environment_d", "cuda_forward_compatibility"):
             assert steps(recorded, system, {**variables, name: not variables.get(name, OPTIONS[name]["default"])})
     assert steps("other", system, variables) == ["install"]
-
-
-@pytest.mark.parametrize("name", OPTIONS)
-def test_a_changed_value_of_each_variable_is_work(name: str) -> None:
-    value, others = CHANGED[name]
-    inputs = cuda({}, DEBIAN, **others)["inputs"]
-    assert steps(inputs, DEBIAN, others) == []
-    assert steps(inputs, DEBIAN, {**others, name: value}) == ["remove" if value == "absent" else "install"]
 
 
 @pytest.mark.parametrize(("before", "after"), SAME)

@@ -10,23 +10,8 @@ from typing import Any
 import pytest
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import RequestError
 
-from tests.unit.driver.plans import DEBIAN, EL, OPTIONS, UBUNTU, driver, facts
+from tests.unit.driver.plans import DEBIAN, EL, UBUNTU, driver, facts
 
-RUN_ONLY = {
-    "nvidia_driver_disk_space_mib": "what this run checks",
-    "nvidia_driver_imex_address": "an entry of the list that all hosts of the domain have, see imex_domain",
-    "nvidia_driver_lock_timeout": "how long this run waits",
-    "nvidia_driver_mok_password": "a secret of one run",
-    "nvidia_driver_preflight": "what this run checks",
-    "nvidia_driver_reboot": "what this run does at its end",
-    "nvidia_driver_reboot_timeout": "how long this run waits",
-    "nvidia_driver_reload": "what this run does at its end",
-    "nvidia_driver_replace_unmanaged": "leave to remove what no record has",
-    "nvidia_driver_rollback": "what this run does after a failure",
-    "nvidia_driver_state": "the plan decides by it",
-    "nvidia_driver_when_busy": "what this run does with GPUs that are in use",
-    "nvidia_driver_upgrade": "work of each run",
-}
 # Facts, variables, and what the role of version 1.0.0 recorded on such a host, by its template.
 OF_1_0_0: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     (DEBIAN, {}, "a51f4739cd5cb1a97857f043f20f57239a0bc51e46614e619db4586f0e59002c"),
@@ -83,16 +68,6 @@ OF_1_0_0: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 ]
 
 
-def other(option: dict[str, Any]) -> Any:
-    """A value of the option's type that is not its default."""
-    if "choices" in option:
-        value = next(choice for choice in option["choices"] if choice != option.get("default"))
-        return [value] if option.get("type") == "list" else value
-    if option.get("type", "str") == "bool":
-        return not option["default"]
-    return {"dict": {"other": 1}, "list": ["other"], "int": 7}.get(option.get("type", "str"), "other")
-
-
 def inputs(system: dict[str, Any] = DEBIAN, domain: list[str] | None = None, **variables: Any) -> str:
     """The hash of the inputs."""
     found: str = driver(facts(system, imex_domain=domain or []), **variables)["inputs"]
@@ -107,23 +82,6 @@ def steps(record: dict[str, Any], system: dict[str, Any] = DEBIAN, **variables: 
     }
     found: list[str] = driver(facts(system, "580.159.04", gpu_fleet_managed=records), **variables)["steps"]
     return found
-
-
-# What else is requested, so that nothing is refused.
-WITH: dict[str, dict[str, Any]] = {
-    "nvidia_driver_module_options": {"nvidia_driver_module_options": {"NVreg_EnableGpuFirmware": 0}},
-    "nvidia_driver_version": {"nvidia_driver_version": "580"},
-}
-
-
-def test_each_variable_that_decides_makes_the_role_run_again() -> None:
-    defaults = inputs()
-    same = {
-        name
-        for name, option in OPTIONS.items()
-        if name != "nvidia_driver_state" and inputs(**WITH.get(name, {name: other(option)})) == defaults
-    }
-    assert (same - {*RUN_ONLY}, {*RUN_ONLY} - same - {"nvidia_driver_state"}) == (set(), set())
 
 
 def test_another_member_of_the_nvlink_domain_makes_the_role_run_again() -> None:
