@@ -35,7 +35,7 @@ EXAMPLES = r"""
   gpu.fleet.managed_facts:
 
 - name: Converge when something differs from what was recorded, or something else is requested
-  ansible.builtin.include_tasks: converge.yml
+  ansible.builtin.include_tasks: install.yml
   vars:
     example_record: "{{ ansible_facts['gpu_fleet_managed']['example'] | default({'inputs': '', 'drift': []}) }}"
     example_inputs: "{{ {'version': example_version} | to_json | hash('sha256') }}"

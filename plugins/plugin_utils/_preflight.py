@@ -259,7 +259,7 @@ def _engine_refusals(roles: Collection[str], variables: Mapping[str, Any], host:
             return
         yield from planned.refusals
         # The role docker brings these engines, or newer ones.
-        coming = ("docker", "containerd") if docker.CONVERGE in planned.steps else ()
+        coming = ("docker", "containerd") if docker.INSTALL in planned.steps else ()
     if "nvidia_container_toolkit" in roles and host.packages is not None:
         facts = {"packages": host.packages, "gpu_fleet_managed": host.records}
         known = {"nvidia_smi": {}, "cuda": {"container_toolkit": {}}, **facts}

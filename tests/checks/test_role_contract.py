@@ -268,6 +268,27 @@ def test_systemd_is_reloaded_with_a_warning_about_containers(path: Path) -> None
     assert names == []
 
 
+STEPS = ("observe", "plan", "preview", "install", "configure", "start", "verify", "record", "remove")
+OTHER_WORDS = {"converge", "present", "absent", "variables"}
+"""Names that files of the same step had in other roles."""
+
+
+@for_each_role
+def test_roles_share_one_shape(role: str) -> None:
+    tasks = ROOT / "roles" / role / "tasks"
+    assert {path.stem for path in tasks.rglob("*.yml")} & OTHER_WORDS == set()
+    included = [
+        str(task.get("ansible.builtin.include_tasks") or task.get("ansible.builtin.import_tasks") or "")
+        for task in yaml.safe_load((tasks / "main.yml").read_text(encoding="utf-8"))
+    ]
+    named = [name.removesuffix(".yml").removesuffix("/main") for name in included]
+    order = [STEPS.index(name) for name in named if name in STEPS]
+    assert order == sorted(order)
+    # Of these two the same tasks apply either state.
+    if f"{role}_state" in _options(role) and role not in ("gpu_state", "gpu_containers"):
+        assert (tasks / "remove.yml").is_file() or (tasks / "remove" / "main.yml").is_file()
+
+
 def test_filters_that_roles_and_playbooks_use_are_there() -> None:
     known = {path.stem for path in (ROOT / "plugins" / "filter").glob("*.yml")}
     used = {

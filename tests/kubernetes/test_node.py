@@ -102,7 +102,7 @@ def test_manifests_are_checked_applied_read_back_and_removed(tmp_path: Path, clu
     single = plan(
         smi(split("1g.18gb")), node="gpu1", taint=TAINT, directory_host="localhost", time_slicing={"nvidia.com/gpu": 4}
     )
-    absent = tasks("check.yml", "files.yml", "apply.yml", "absent.yml", __kubernetes_node_plan=single)
+    absent = tasks("check.yml", "files.yml", "apply.yml", "remove.yml", __kubernetes_node_plan=single)
     # The status of what was applied is none of it.
     with cluster.reporting("gpu1"):
         again = run_play(tmp_path, {**play(tmp_path), "tasks": tasks("check.yml", "files.yml", "apply.yml")})
@@ -272,7 +272,7 @@ def test_no_gpu_pod_lands_on_a_node_with_the_taint_of_its_verdict(tmp_path: Path
     assert "changed=1 " in announce(fault, code=2) and taints(cluster, "gpu1") == [others, taint]
     given = {"kubernetes_node_name": "gpu1", "kubernetes_node_kubeconfig": config, "kubernetes_node_apply": True}
     for changes, left in (("changed=1 ", [others]), ("changed=0 ", [others])):
-        removed = run_play(tmp_path, play(tmp_path, "absent.yml", **given))
+        removed = run_play(tmp_path, play(tmp_path, "remove.yml", **given))
         assert changes in removed and "rescued=0 " in removed and taints(cluster, "gpu1") == left, removed
     assert "rescued=1 " in announce("", code=127) and taints(cluster, "gpu1") == [others]
 

@@ -21,7 +21,7 @@ from ...module_utils._knowledge.vulnerabilities import FIXED_IN
 from .contract import RUN_ONLY, inputs_of, is_of, is_true
 
 TOOLKIT = "nvidia_container_toolkit"
-CONVERGE, REPORT, REMOVE = "converge", "report", "remove"
+INSTALL, REPORT, REMOVE = "install", "report", "remove"
 """Steps: install and configure; name what the request leaves open; remove."""
 PACKAGES = (
     "nvidia-container-toolkit",
@@ -383,7 +383,7 @@ def toolkit_plan(request: Request, facts: HostFacts) -> ToolkitPlan:
     warnings: tuple[str, ...] = ()
     if state == "present":
         warnings = (*_vulnerability_warnings(vulnerabilities, held, request), *config_warnings)
-        steps = (*((REPORT,) if warnings or refusals else ()), *(() if is_converged else (CONVERGE,)))
+        steps = (*((REPORT,) if warnings or refusals else ()), *(() if is_converged else (INSTALL,)))
     else:
         steps = (REMOVE,) if is_present else ()
     return ToolkitPlan(

@@ -12,9 +12,9 @@ from os.path import dirname
 from typing import Any
 
 from .container_toolkit import (
-    CONVERGE,
     EMBEDDED,
     ENGINE_PACKAGES,
+    INSTALL,
     PACKAGES,
     REMOVE,
     TOOLKIT,
@@ -104,7 +104,7 @@ def plan(request: Request, facts: HostFacts, kernel: str = "") -> Plan:
     return Plan(
         found.refusals if is_present else (),
         found.steps,
-        (reasons or (otherwise,)) if CONVERGE in found.steps else (),
+        (reasons or (otherwise,)) if INSTALL in found.steps else (),
         found.inputs,
         found.warnings,
         tasks=tasks,
@@ -112,20 +112,20 @@ def plan(request: Request, facts: HostFacts, kernel: str = "") -> Plan:
 
 
 def _task_files(request: Request, facts: HostFacts, found: ToolkitPlan, reasons: Sequence[str]) -> dict[str, Any]:
-    """The files of tasks that there is work for: those of main.yml, of converge.yml and of configure.yml.
+    """The files of tasks that there is work for: those of main.yml, of install.yml and of configure.yml.
 
     In check mode on a host without the toolkit or an engine, packages are predicted, and there is nothing to configure.
     """
     is_present, is_old = found.state == "present", bool(found.old_packages)
     uses_repository = is_present and found.source == "repository"
     main = {
-        "absent": REMOVE in found.steps,
+        "remove": REMOVE in found.steps,
         "repository": uses_repository,
-        "converge": is_present and CONVERGE in found.steps,
+        "install": is_present and INSTALL in found.steps,
     }
     changes = {
         "remove_old_volumes": is_old,
-        "install": uses_repository,
+        "packages": uses_repository,
         # After the installation: apt removes nothing while a package of the toolkit lacks another one. Before the
         # engines are configured: daemon.json belongs to a predecessor.
         "remove_old_packages": is_old and not request.check_mode,

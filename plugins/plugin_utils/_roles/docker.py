@@ -113,7 +113,7 @@ _FIELDS_OF_1_0_0 = (
 )
 _URL = re.compile(r"(https?|file)://.+")
 _FINGERPRINT = re.compile(r"[0-9A-F]{40}")
-CONVERGE, IMAGES, REMOVE = "converge", "images", "remove"
+INSTALL, IMAGES, REMOVE = "install", "images", "remove"
 """Steps: install and configure; install images and compare passwords, of which only the host knows; remove."""
 
 
@@ -368,7 +368,7 @@ def plan(request: Request, host: Host, check_mode: bool = False) -> Plan:
         is_converged = is_as_recorded and not (host.drift or chosen.missing)
         # Whether images are there only the engine knows, and only the host whether a password is that of the last run.
         has_more = request.images or request.secrets
-        steps = (*(() if is_converged else (CONVERGE,)), *((IMAGES,) if has_more else ()))
+        steps = (*(() if is_converged else (INSTALL,)), *((IMAGES,) if has_more else ()))
     reasons = host.drift or ("its variables or its packages differ from the last run, or it is the first",)
     packages = f"Would install {', '.join(chosen.missing)}, write {_DAEMON_FILE} and start Docker"
     refusals = (
@@ -382,7 +382,7 @@ def plan(request: Request, host: Host, check_mode: bool = False) -> Plan:
         **_task_files(request, host, chosen, steps, check_mode),
         "report": "; ".join((*reasons, *([packages] if check_mode and chosen.missing else []))),
         **_removals(request, host, removable, kept),
-        "needs_secrets": request.state == "present" and (CONVERGE in steps or bool(request.secrets)),
+        "needs_secrets": request.state == "present" and (INSTALL in steps or bool(request.secrets)),
         "compares_secrets": request.state == "present" and bool(request.secrets) and host.recorded is not None,
     }
     return Plan(refusals, steps, reasons if steps else (), inputs, tasks=tasks)
@@ -424,15 +424,15 @@ def _recorded_version(host: Host) -> str:
 def _task_files(
     request: Request, host: Host, chosen: _Choice, steps: Sequence[str], check_mode: bool
 ) -> dict[str, Any]:
-    """The files of tasks that there is work for, of main.yml and of converge.yml, and what check mode predicts.
+    """The files of tasks that there is work for, of main.yml and of install.yml, and what check mode predicts.
 
     In check mode on a host without Docker there is nothing to configure, and no engine to ask for images: packages are
     predicted. Not every repair by several tasks can be predicted by them.
     """
     is_predicted = check_mode and bool(chosen.missing)
     main = {
-        "absent": REMOVE in steps,
-        "converge": CONVERGE in steps,
+        "remove": REMOVE in steps,
+        "install": INSTALL in steps,
         "images": request.state == "present" and request.images and not is_predicted,
     }
     pin = {"name": "pin", "pin": "present"}

@@ -19,7 +19,7 @@ from .._variable_forms import shown
 from .contract import Plan, Planner
 
 CUDA, TOOLKIT, PPA, LOCAL = "cuda", "container_toolkit", "graphics_drivers", "local"
-CONVERGE, RECORD_USERS, REMOVE = "converge", "record_users", "remove"
+INSTALL, RECORD_USERS, REMOVE = "install", "record_users", "remove"
 """Steps: add or repair the repository; record another role that needs it; remove it."""
 APT, DNF = "apt", "dnf"
 
@@ -126,7 +126,7 @@ def plan(request: Request, host: Host, keys: Keys) -> Plan:
     if not (request.is_present or after):
         step = REMOVE if record_name in host.records else ""
     elif not is_converged:
-        step = RECORD_USERS if is_as_recorded and request.name != LOCAL else CONVERGE
+        step = RECORD_USERS if is_as_recorded and request.name != LOCAL else INSTALL
     return Plan(
         refusals=tuple(_refusals(request, host, definition)) if request.is_present and not is_converged else (),
         steps=(step,) if step else (),

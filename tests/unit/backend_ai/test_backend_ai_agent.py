@@ -217,7 +217,7 @@ def test_an_agent_is_removed_only_where_no_sessions_are_known_to_run(tmp_path: P
     program.parent.mkdir()
     program.write_text(f"#!/bin/sh\n{docker}\n")
     program.chmod(0o755)
-    tasks = ROOT / "roles" / "backend_ai_agent" / "tasks" / "absent.yml"
+    tasks = ROOT / "roles" / "backend_ai_agent" / "tasks" / "remove.yml"
     # Nothing after the refusals is to run on the machine of the tests.
     judged = yaml.safe_load(tasks.read_text())[:2]
     assert "gpu.fleet.role_plan" in judged[-1]

@@ -525,22 +525,22 @@ IMAGE = {"docker_images": [{"name": "alpine:3"}]}
 @pytest.mark.parametrize(
     ("packages", "facts", "variables", "task_files", "changes"),
     [
-        ({}, {}, {}, ["converge"], ["packages", "configure"]),
-        ({}, {"check_mode": True}, IMAGE, ["converge"], []),
-        ({}, {}, IMAGE, ["converge", "images"], ["packages", "configure"]),
-        (INSTALLED, {}, {}, ["converge"], ["configure"]),
-        (INSTALLED, {"check_mode": True}, IMAGE, ["converge", "images"], ["configure"]),
+        ({}, {}, {}, ["install"], ["packages", "configure"]),
+        ({}, {"check_mode": True}, IMAGE, ["install"], []),
+        ({}, {}, IMAGE, ["install", "images"], ["packages", "configure"]),
+        (INSTALLED, {}, {}, ["install"], ["configure"]),
+        (INSTALLED, {"check_mode": True}, IMAGE, ["install", "images"], ["configure"]),
         # Pinned at the installed version, at another one, and no longer.
-        (INSTALLED, {}, {"docker_version": "26.1"}, ["converge"], ["pin present", "configure"]),
+        (INSTALLED, {}, {"docker_version": "26.1"}, ["install"], ["pin present", "configure"]),
         (
-            *(INSTALLED, {"record": PINNED}, {"docker_version": "27.0"}, ["converge"]),
+            *(INSTALLED, {"record": PINNED}, {"docker_version": "27.0"}, ["install"]),
             ["pin absent", "packages", "pin present", "configure"],
         ),
-        (INSTALLED, {"record": PINNED}, {}, ["converge"], ["pin absent", "configure"]),
-        (INSTALLED, {"record": PINNED, "check_mode": True}, {}, ["converge"], ["configure"]),
-        ({}, {}, {"docker_source": "docker_repository"}, ["converge"], ["repository", "packages", "configure"]),
-        ({}, {"check_mode": True}, {"docker_source": "docker_repository"}, ["converge"], []),
-        (INSTALLED, {"record": PINNED}, {**REMOVED, **IMAGE}, ["absent"], None),
+        (INSTALLED, {"record": PINNED}, {}, ["install"], ["pin absent", "configure"]),
+        (INSTALLED, {"record": PINNED, "check_mode": True}, {}, ["install"], ["configure"]),
+        ({}, {}, {"docker_source": "docker_repository"}, ["install"], ["repository", "packages", "configure"]),
+        ({}, {"check_mode": True}, {"docker_source": "docker_repository"}, ["install"], []),
+        (INSTALLED, {"record": PINNED}, {**REMOVED, **IMAGE}, ["remove"], None),
         ({}, {}, {**REMOVED, **IMAGE}, [], None),
     ],
 )
@@ -796,11 +796,11 @@ def _recorded(inputs: str, *drift: str) -> dict[str, Any]:
 def test_a_host_that_version_1_0_0_recorded_is_converged(variables: dict[str, Any], inputs: str) -> None:
     packages = dict.fromkeys(plan(**variables)["packages"], "28.5.1")
     found = plan(packages=packages, facts=_recorded(inputs), **variables)
-    assert "converge" not in found["steps"] and found["inputs"] != inputs
+    assert "install" not in found["steps"] and found["inputs"] != inputs
     # Only the host knows whether a password is that of the last run.
     assert found["steps"] == (["images"] if found["compares_secrets"] else [])
     assert found["compares_secrets"] is ("docker_proxy" in variables)
-    assert "converge" not in plan(packages=packages, facts=_recorded(found["inputs"]), **variables)["steps"]
+    assert "install" not in plan(packages=packages, facts=_recorded(found["inputs"]), **variables)["steps"]
 
 
 CHANGES: list[dict[str, Any]] = [
@@ -826,13 +826,13 @@ def test_a_changed_variable_is_work_on_a_converged_host(change: dict[str, Any]) 
     packages = dict.fromkeys(plan()["packages"], "28.5.1")
     assert plan(packages=packages, facts=record)["steps"] == []
     found = plan(packages=packages, facts=record, **change)
-    assert found["steps"] == ["converge"] and found["reasons"]
+    assert found["steps"] == ["install"] and found["reasons"]
 
 
 def test_what_has_drifted_is_work_and_its_reason() -> None:
     packages = dict.fromkeys(plan()["packages"], "28.5.1")
     found = plan(packages=packages, facts=_recorded(plan()["inputs"], "daemon.json was edited"))
-    assert (found["steps"], found["reasons"]) == (["converge"], ["daemon.json was edited"])
+    assert (found["steps"], found["reasons"]) == (["install"], ["daemon.json was edited"])
 
 
 def test_a_password_in_the_proxy_is_compared_by_each_run() -> None:

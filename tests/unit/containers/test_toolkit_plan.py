@@ -103,7 +103,7 @@ NO_GPUS = {"nvidia_smi": {"gpus": [], "available": False, "driver_version": None
 
 
 WITH_OLD = {**ENGINES, "nvidia-docker": "1.0"}
-BY_REPOSITORY = {"task_files": ["repository", "converge"]}
+BY_REPOSITORY = {"task_files": ["repository", "install"]}
 RECORDED = {"runtimes": ["crio", "docker"], "nvidia_docker": True, "management_spec": "/etc/cdi/m.yaml"}
 
 
@@ -115,18 +115,18 @@ RECORDED = {"runtimes": ["crio", "docker"], "nvidia_docker": True, "management_s
             *({}, facts("")),
             {
                 **BY_REPOSITORY,
-                "changes": ["install", "configure"],
+                "changes": ["packages", "configure"],
                 "configure": ["docker", "config", "cdi"],
                 "specify": ["cdi_generate"],
             },
             # Nothing is configured where packages are predicted, or an engine.
-            {**BY_REPOSITORY, "changes": ["install"]},
+            {**BY_REPOSITORY, "changes": ["packages"]},
         ),
-        ({}, facts("1.18.2", {}), {"changes": ["install", "configure"]}, {"changes": ["install"]}),
+        ({}, facts("1.18.2", {}), {"changes": ["packages", "configure"]}, {"changes": ["packages"]}),
         (
             *({}, facts("1.18.2", WITH_OLD)),
-            {"changes": ["remove_old_volumes", "install", "remove_old_packages", "configure"]},
-            {"changes": ["remove_old_volumes", "install", "configure"]},
+            {"changes": ["remove_old_volumes", "packages", "remove_old_packages", "configure"]},
+            {"changes": ["remove_old_volumes", "packages", "configure"]},
         ),
         (
             *({"source": "host", "runtimes": ["containerd"], "nvidia_docker": True}, facts()),
@@ -137,7 +137,7 @@ RECORDED = {"runtimes": ["crio", "docker"], "nvidia_docker": True, "management_s
             *({"source": "host", "mode": "legacy"}, facts(record={"data": RECORDED})),
             *[
                 {
-                    "task_files": ["converge"],
+                    "task_files": ["install"],
                     "configure": ["docker", "crio", "config", "nvidia_docker"],
                     "specify": ["cdi_generate", "cdi_management"],
                 }
@@ -149,7 +149,7 @@ RECORDED = {"runtimes": ["crio", "docker"], "nvidia_docker": True, "management_s
         ({"management_device": True}, {**facts(), **NO_GPUS}, *[{**BY_REPOSITORY, "specify": []}] * 2),
         ({}, facts("1.16.2", refresh={"files": ETC_UNITS}), *[{"specify": ["disable_units", "cdi_generate"]}] * 2),
         ({}, facts(refresh={"files": ETC_UNITS}), *[{"specify": ["cdi_refresh"]}] * 2),
-        ({"state": "absent"}, facts(), *[{"task_files": ["absent"]}] * 2),
+        ({"state": "absent"}, facts(), *[{"task_files": ["remove"]}] * 2),
         ({"state": "absent"}, facts(""), *[{"task_files": []}] * 2),
     ],
 )
@@ -544,6 +544,6 @@ def test_a_change_of_the_host_is_seen(change: dict[str, Any]) -> None:
 def test_a_host_that_version_1_0_0_recorded_is_converged(given: dict[str, Any], inputs: str) -> None:
     host = {**facts(), "record": {"inputs": inputs, "data": {}, "drift": []}}
     found = planned(given, host)
-    assert found["is_converged"] and "converge" not in found["steps"] and found["inputs"] != inputs
+    assert found["is_converged"] and "install" not in found["steps"] and found["inputs"] != inputs
     # It did not record whether there is a RuntimeClass, so that a host with one is converged once more.
     assert not planned({**given, "runtime_class": True}, host)["is_converged"]

@@ -48,7 +48,7 @@ PLAY: dict[str, Any] = {
     "environment": {"PATH": "{{ path_of_host }}"},
     "tasks": [
         part_of_role("common", "evidence.yml", "faulty", "never"),
-        part_of_role("gpu_state", "converge.yml", "reset"),
+        part_of_role("gpu_state", "configure.yml", "reset"),
         part_of_role("gpu_state", "reboot.yml", "rebooted"),
     ],
 }

@@ -59,7 +59,7 @@ def play(directory: Path, *tasks: str | Mapping[str, Any], **variables: Any) -> 
             else {
                 "block": [planning("main.yml"), {"ansible.builtin.include_tasks": str(ROLE / "tasks" / name)}],
                 "rescue": [{"ansible.builtin.debug": {"var": "ansible_failed_result.msg"}}],
-                "vars": {"kubernetes_node_state": "absent" if name == "absent.yml" else "present", **given},
+                "vars": {"kubernetes_node_state": "absent" if name == "remove.yml" else "present", **given},
             }
             for name in tasks
         ],
@@ -80,12 +80,12 @@ def test_of_the_directory_on_a_node_only_what_was_recorded_is_removed(tmp_path: 
     def written(directory: Path, profile: str) -> dict[str, Any]:
         given = {**own, "kubernetes_node_directory": str(directory), "__kubernetes_node_host": {"gpu_operator": {}}}
         (block,) = play(tmp_path, "files.yml", **given)["tasks"]
-        block["block"].insert(1, planning("present.yml"))
+        block["block"].insert(1, planning("configure.yml"))
         facts = {"ansible.builtin.set_fact": {"nvidia_smi": smi(split(profile)), "cacheable": True}}
         return {"block": [facts, {"gpu.fleet.managed_facts": {}}, block]}
 
     kept = {"ansible.builtin.command": {"argv": ["cp", f"{tmp_path}/record.json", f"{tmp_path}/recorded.json"]}}
-    tasks = (written(there, "1g.18gb"), written(here, "3g.71gb"), kept, "absent.yml")
+    tasks = (written(there, "1g.18gb"), written(here, "3g.71gb"), kept, "remove.yml")
     output = run_play(tmp_path, play(tmp_path, *tasks, **own, kubernetes_node_directory=str(there)), env=env)
     assert "rescued=0 " in output
     recorded = json.loads((tmp_path / "recorded.json").read_text())["kubernetes_node"]
@@ -98,7 +98,7 @@ def test_of_the_directory_on_a_node_only_what_was_recorded_is_removed(tmp_path: 
 
 
 def test_what_a_node_has_recorded_is_removed_on_the_node_alone() -> None:
-    tasks = yaml.safe_load((ROLE / "tasks" / "absent.yml").read_text())
+    tasks = yaml.safe_load((ROLE / "tasks" / "remove.yml").read_text())
     by_record = [task for task in tasks if "__kubernetes_node_removal." in json.dumps(task)]
     assert len(by_record) == 2
     assert not any("delegate_to" in task for task in by_record)

@@ -238,7 +238,7 @@ PLAN = next(task for task in role_tasks("main.yml") if "gpu.fleet.role_plan" in 
 
 def test_the_role_makes_the_same_files_with_what_the_site_ignores(tmp_path: Path) -> None:
     """Ansible's importer of collections returns no source of a module, which the program is made of."""
-    first = role_tasks("present.yml")[0]
+    first = role_tasks("install.yml")[0]
     content = "{{ __gpu_monitoring_files | to_json }}"
     path = str(tmp_path / "files.json")
     show = {"ansible.builtin.copy": {"content": content, "dest": path}, "vars": first["vars"]}
@@ -259,7 +259,7 @@ def test_the_role_refuses_an_interpreter_that_others_than_root_could_change(tmp_
     interpreter = tmp_path / "python3"
     interpreter.touch()
     interpreter.chmod(0o757)
-    first = role_tasks("present.yml")[0]
+    first = role_tasks("install.yml")[0]
     first["vars"] = {
         "__gpu_monitoring_files": {"files": {f"{tmp_path}/example.service": "[Service]\n"}, "programs": {}}
     }

@@ -191,7 +191,7 @@ def test_a_host_that_version_1_0_0_recorded_has_no_work(
     found = plan(request, Host.of(facts), KEYS)
     assert (found.has_work, found.refusals) == (False, ())
     other = Request.read({**VARIABLES, "nvidia_repository_needed_by": "cudnn", **variables}, name)
-    assert plan(other, Host.of(facts), KEYS).steps == ("converge" if name == "local" else "record_users",)
+    assert plan(other, Host.of(facts), KEYS).steps == ("install" if name == "local" else "record_users",)
 
 
 def test_a_plan_has_no_password_of_a_mirror() -> None:
@@ -217,7 +217,7 @@ def test_a_repository_goes_with_the_last_role_that_needs_it() -> None:
         facts = {**facts_of(DEBIAN12), "gpu_fleet_managed": records}
         return plan(Request.read(variables, "cuda"), Host.of(facts), KEYS).steps
 
-    assert steps("cudnn", ["cuda", "cudnn"]) == ("converge",)
+    assert steps("cudnn", ["cuda", "cudnn"]) == ("install",)
     assert steps("cudnn", ["cudnn"]) == ("remove",)
     assert steps("", ["cuda", "cudnn"]) == ("remove",)
     assert planned(DEBIAN12, nvidia_repository_state="absent").steps == ()

@@ -221,7 +221,7 @@ def test_role_plan_evaluates_public_variables_only_and_needs_no_log_for_secrets(
         ],
     }
     printed = run_play(tmp_path, play)
-    assert '"converge"' in printed
+    assert '"install"' in printed
     assert "the role nvidia_repository has no stage offers; use plan or definitions or packages" in printed
     assert 'localhost: nvidia_repository_local is \\"/a.deb\\"; it takes a list of dictionaries with source' in printed
     assert "the stage definitions of the role nvidia_repository may have secrets; set no_log on its task" in printed

@@ -120,7 +120,7 @@ def test_a_node_that_is_down_does_not_take_others_with_it(tmp_path: Path) -> Non
     play = {
         "hosts": "gpu1",
         "gather_facts": False,
-        "tasks": [{"ansible.builtin.set_fact": known}, _tasks("predict.yml"), _tasks("present.yml")],
+        "tasks": [{"ansible.builtin.set_fact": known}, _tasks("predict.yml"), _tasks("configure.yml")],
     }
     printed = run_play(tmp_path, play, inventory=inventory)
     assert "gpu1: the node line is not written on gpu2; run this again once reachable" in printed
@@ -179,7 +179,7 @@ def test_a_node_line_is_written_where_slurm_reads_the_new_file(
             "slurm_gres_file": str(tmp_path / "gres.conf"),
             "slurm_gres_node_file": str(nodes),
         },
-        "tasks": [{"ansible.builtin.set_fact": known}, {"block": [_tasks("present.yml")], "rescue": [show]}],
+        "tasks": [{"ansible.builtin.set_fact": known}, {"block": [_tasks("configure.yml")], "rescue": [show]}],
     }
     printed = run_play(tmp_path, play, env={"TMPDIR": str(tmp_path)})
     assert nodes.read_text() == old + (f"{line}\n" if written else "")

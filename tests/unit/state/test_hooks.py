@@ -78,10 +78,10 @@ def _turns(directory: Path, hosts: dict[str, dict[str, Any]], *arguments: str) -
     role = directory / "roles" / "gpu_state"
     for part in ("tasks", "defaults"):
         shutil.copytree(ROOT / "roles" / "gpu_state" / part, role / part)
-    tasks = yaml.safe_load((role / "tasks" / "converge.yml").read_text(encoding="utf-8"))
+    tasks = yaml.safe_load((role / "tasks" / "configure.yml").read_text(encoding="utf-8"))
     (place,) = (number for number, task in enumerate(tasks) if "gpu.fleet.gpu_state" in task)
     tasks[place : place + 1] = yaml.safe_load(_STUB.format(name="module"))
-    (role / "tasks" / "converge.yml").write_text(yaml.safe_dump(tasks), encoding="utf-8")
+    (role / "tasks" / "configure.yml").write_text(yaml.safe_dump(tasks), encoding="utf-8")
     (role / "tasks" / "reboot.yml").write_text(_STUB.format(name="reboot"), encoding="utf-8")
     for name in ("first", "second", "start", "last"):
         (directory / f"{name}.yml").write_text(_HOOK.format(name=name), encoding="utf-8")
