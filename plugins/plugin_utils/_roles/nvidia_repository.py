@@ -371,18 +371,21 @@ def _shown(url: str) -> str:
 # For the tasks
 
 
-def _requests(variables: Mapping[str, Any]) -> list[Request]:
-    return [Request.read(variables, name) for name in variables["nvidia_repository_repositories"]]
+def _requests(variables: Mapping[str, Any], given: Mapping[str, Any]) -> list[Request]:
+    """Those of the role's variables, or what a role has `needed` that includes this one, which no -e can change."""
+    needed = {f"nvidia_repository_{name}": value for name, value in (given.get("needed") or {}).items()}
+    values = {**variables, **needed}
+    return [Request.read(values, name) for name in values["nvidia_repository_repositories"]]
 
 
-def _plans(variables: Mapping[str, Any], facts: Mapping[str, Any], _given: Mapping[str, Any]) -> list[Plan]:
+def _plans(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> list[Plan]:
     host = Host.of(facts)
-    return [plan(one, host, variables[_KEYS]) for one in _requests(variables)]
+    return [plan(one, host, variables[_KEYS]) for one in _requests(variables, given)]
 
 
-def _definitions(variables: Mapping[str, Any], facts: Mapping[str, Any], _given: Mapping[str, Any]) -> dict[str, Any]:
+def _definitions(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     host = Host.of(facts)
-    found = {one.name: define(one, host, variables[_KEYS]) for one in _requests(variables) if one.is_signed}
+    found = {one.name: define(one, host, variables[_KEYS]) for one in _requests(variables, given) if one.is_signed}
     return {"definitions": found}
 
 

@@ -391,8 +391,21 @@ WITH_REPOSITORY = [
 @pytest.mark.parametrize(("role", "name"), WITH_REPOSITORY)
 def test_so_is_one_of_the_repository_that_a_role_adds(role: str, name: str) -> None:
     assert is_work_by_the_plan(role, f"nvidia_repository_{name}")
-    # What the role needs is not removed by the variable of others.
+    # What the role needs is not removed by the variable of others, and neither is another one added.
     assert not is_work_by_the_plan(role, "nvidia_repository_state")
+    needed = {"state": "present", "repositories": [name], "needed_by": role}
+    given = {"nvidia_repository_state": "absent", "nvidia_repository_repositories": ["local"]}
+    variables = {**FILES.defaults([REPOSITORY_ROLE]), **given}
+    (plan,) = _planned_for(variables, needed)
+    assert (plan.tasks["name"], plan.tasks["needed_by"], plan.steps) == (name, [role], ("install",))
+    assert plan == _planned_for({**variables, "nvidia_repository_state": "present"}, needed)[0]
+
+
+def _planned_for(variables: Mapping[str, Any], needed: Mapping[str, Any]) -> list[Plan]:
+    """The plans of the role of the repositories for a role that includes it."""
+    plans = planned(REPOSITORY_ROLE, "plan", variables, facts_with({}), {"needed": needed})
+    assert isinstance(plans, list)
+    return plans
 
 
 def test_a_role_that_includes_that_of_the_repositories_states_what_it_needs() -> None:
@@ -403,7 +416,8 @@ def test_a_role_that_includes_that_of_the_repositories_states_what_it_needs() ->
         if (task.get("ansible.builtin.include_role") or {}).get("name") == f"gpu.fleet.{REPOSITORY_ROLE}"
     ]
     assert len(found) >= 2 * len(WITH_REPOSITORY)
-    assert all(task["vars"]["nvidia_repository_state"] in ("present", "absent") for task in found)
+    assert all({*task["vars"]} == {"__nvidia_repository_needed"} for task in found)
+    assert {task["vars"]["__nvidia_repository_needed"]["state"] for task in found} == {"present", "absent"}
 
 
 def _flat(tasks: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:

@@ -132,13 +132,12 @@ def alone(role: str, given: Mapping[str, Any]) -> tuple[str, ...]:
     name = "cuda" if tasks.get("needs_repository") else tasks.get("source_repository", tasks.get("repository", ""))
     if found.refusals or not name:
         return found.refusals
-    own = {"nvidia_repository_repositories": [name], "nvidia_repository_needed_by": role}
-    own |= {"nvidia_repository_state": "present"}
-    return _first_plan(REPOSITORY_ROLE, {**variables, **own}).refusals
+    needed = {"state": "present", "repositories": [name], "needed_by": role}
+    return _first_plan(REPOSITORY_ROLE, variables, {"needed": needed}).refusals
 
 
-def _first_plan(role: str, variables: Mapping[str, Any]) -> Plan:
-    stage, found = FIRST.get(role, ("plan", {}))
+def _first_plan(role: str, variables: Mapping[str, Any], given: Mapping[str, Any] | None = None) -> Plan:
+    stage, found = FIRST.get(role, ("plan", given or {}))
     try:
         result = planned(role, stage, variables, FACTS, found)
     except RequestError as error:
