@@ -12,6 +12,7 @@ import os
 import time
 from typing import Callable, Iterator
 
+from . import connection
 from .errors import HostError
 
 LOCK = "/run/gpu-fleet/lock"
@@ -47,6 +48,8 @@ def host_lock(
                 raise HostError(
                     f"nothing was changed: cannot lock {path}: {error.strerror}{_needed(path, error)}"
                 ) from error
+            if connection.is_gone():
+                raise HostError(connection.GONE)
             if clock() >= deadline:
                 blocker = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
                 raise HostError(

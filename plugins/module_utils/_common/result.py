@@ -9,11 +9,13 @@ from typing import Any, Callable
 
 from ansible.module_utils.basic import AnsibleModule
 
+from . import connection
 from .errors import RunError
 
 
 def run_module(module: AnsibleModule, run: Callable[[dict[str, Any], bool, bool], dict[str, Any]]) -> None:
     """Return the result of `run`, which takes the options, check mode and diff mode, to Ansible."""
+    connection.watch()
     try:
         result = run(module.params, module.check_mode, module._diff)
     except RunError as error:

@@ -266,6 +266,7 @@ class Convergence:
         ]
         if not vain:
             return []
+        self.smi.allow_restoring()
         left, messages = vain, []
         try:
             host = self.observer.observe_again()
@@ -353,6 +354,7 @@ class Convergence:
 
     def _restore(self, job: MigJob) -> str:
         """Restore the former instances of one GPU at their former places, and describe the result."""
+        self.smi.allow_restoring()
         before = job.before.instances
         touched = self.touched.get(job.before.identity, frozenset())
         trouble = ""

@@ -7,36 +7,38 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import math
 import os
 import re
 import shlex
 import time
 from dataclasses import dataclass, replace
-from typing import Callable, Sequence
+from typing import Callable, Mapping, Sequence
 
+from .._common import connection
 from .._common.errors import ChangeError, HostError
 from .._common.runner import CommandResult, find_executable, run_all
 from . import failures
 from .gpu import Basics, Gpu
 from .messages import failed_gpus
+from .pci import driven_gpus
 from .remedies import with_remedy
-from .xml import Document, DocumentError, parse_document
+from .xml import Document, DocumentError, disagreement, parse_document
 
 # The exit status of nvidia-smi is an NVML status; where it is missing or 255, the output has the same information.
 IN_USE = 19
 NO_ROOM = 23
+# A GPU is lost; there may still be a document of the others.
+LOST = 15
 _STATUS_BY_TEXT = (
     ("in use by another client", IN_USE),
     ("insufficient permissions", 4),
     ("insufficient resources", NO_ROOM),
     ("not supported", 3),
     ("not found", 6),
+    ("gpu is lost", LOST),
 )
 DENIED = 4
 NOT_FOUND = 6
-# A GPU is lost; there may still be a document of the others.
-LOST = 15
 # The output is complete, with a warning about an infoROM.
 INFOROM = 14
 # No permission, no driver, or driver and library of different versions: another call gives the same result.
@@ -44,6 +46,12 @@ NON_RETRYABLE = (DENIED, 9, 18)
 _NOTHING = re.compile(r"no (mig-(enabled|supported) devices|(gpu|compute) instances) found|no devices were found", re.I)
 _LONGEST_QUOTE = 600
 _GPUS_A_BATCH = 8
+# More than any host has: whatever is replied, no GPU is asked for beyond.
+_MOST_GPUS = 64
+RUN_SECONDS = 1800.0
+"""Time limit of all calls of a run that sets none, where ten calls need no more: real runs take minutes."""
+RESTORE_SECONDS = 120.0
+"""What is left at least to put back what was destroyed."""
 
 Run = Callable[[Sequence[Sequence[str]], float], Sequence[CommandResult]]
 
@@ -64,8 +72,8 @@ class RetryPolicy:
 class Smi:
     """One host's nvidia-smi. `commands` lists the calls that change something, in order; `calls` counts all.
 
-    `asked` has the results of all `ask`. Each call has the timeout of the retry policy; with `time_limit`, that is how
-    many seconds all calls together may take.
+    `asked` has the results of all `ask`. Each call has the timeout of the retry policy. All calls together may take
+    `time_limit` seconds, counted from now; without it RUN_SECONDS, or ten timeouts, counted from the first call.
     """
 
     def __init__(
@@ -84,6 +92,7 @@ class Smi:
         self.asked: list[CommandResult] = []
         self._run = run or run_all
         self._readable = ""
+        self._loses_gpus = False
         self._deadline = None if time_limit is None else time.monotonic() + time_limit
 
     def read(self, *arguments: Sequence[str], accept: Sequence[int] = ()) -> tuple[str, ...]:
@@ -92,6 +101,7 @@ class Smi:
         "There are none" is valid output with any status; otherwise a status other than 0 has to be in `accept`. A call
         that failed, or printed nothing, is repeated once, since it is read-only.
         """
+        self._require_time()
         arguments = tuple(map(self._without_lost, arguments))
         results = self._call(arguments)
         failed = [place for place, result in enumerate(results) if not _is_read(result, accept)]
@@ -113,12 +123,17 @@ class Smi:
     def document(self, text: str | None = None) -> Document:
         """The document of all GPUs: `text` where that is complete output of `-q -x`, else read; see `read`.
 
-        One that is truncated, or describes fewer GPUs than it counts, is read again: a missing GPU would be taken for
-        one that needs no change.
+        One that is truncated, or describes other GPUs than it counts, is read again: a missing GPU would be taken for
+        one that needs no change. Where a lost GPU fails the call for all, each GPU is read by a call of its own.
         """
+        self._require_time()
         with contextlib.suppress(DocumentError):
             if text is not None:
                 return _whole_document(text)
+        if self._loses_gpus:
+            document = self.document_by_index()
+            if document is not None:
+                return document
         (text,) = self.read(("-q", "-x"), accept=(LOST,))
         with contextlib.suppress(DocumentError):
             return _whole_document(text)
@@ -126,43 +141,46 @@ class Smi:
         try:
             return _whole_document(text)
         except DocumentError as error:
-            document = self._document_without_lost() if failed_gpus(text) else None
+            document = self.document_by_index() if failed_gpus(text) else None
             if document is not None:
                 return document
             raise HostError(_why_no_document(text, error)) from error
 
-    def _document_without_lost(self) -> Document | None:
-        """The document from one call for each GPU, where a lost one fails the call for all of them.
+    def document_by_index(self) -> Document | None:
+        """The document from one call for each GPU; None where no GPU can be read.
 
-        A GPU that fails has its error in place of its readings; from now on lists are read of the others only. None
-        where no GPU can be read.
+        A GPU that fails has its error in place of its readings; from now on lists are read of the others only.
+
+        How many there are is what the driver counts: each document states it, and so does the kernel. The reply to an
+        index beyond the last GPU proves nothing: next to a lost GPU it may be "GPU is lost" as well.
         """
-        gpus: list[Gpu] = []
-        documents: list[Document] = []
-        lines: list[str] = []
-        while len(gpus) % _GPUS_A_BATCH == 0:
-            indexes = range(len(gpus), len(gpus) + _GPUS_A_BATCH)
+        there = driven_gpus()
+        read: dict[int, Document] = {}
+        failed: dict[int, CommandResult] = {}
+        counted, asked, end = 0, 0, len(there) or _GPUS_A_BATCH
+        while asked < min(end, _MOST_GPUS) and len(read) + len(failed) == asked and self._left() > 0:
+            indexes = range(asked, min(asked + _GPUS_A_BATCH, end, _MOST_GPUS))
             for index, result in zip(indexes, self._call([("-q", "-x", "-i", str(index)) for index in indexes])):
                 if _NOTHING.search(result.text):
                     break
-                try:
-                    document = parse_document(result.text)
-                    gpus += [replace(gpu, index=index) for gpu in document.gpus[:1]]
-                    documents.append(document)
-                except DocumentError:
-                    failed = next(iter(failed_gpus(result.text)), None)
-                    gpus.append(Gpu(index, Basics(), error=failed.reason if failed is not None else explain(result)))
-                    lines.append(quote(result))
-            if len(gpus) < len(indexes) or not documents:
-                break
-        if not documents:
+                document = _described(result.text)
+                if document is not None:
+                    read[index] = document
+                else:
+                    failed[index] = result
+            asked = indexes.stop
+            end = counted = max((document.attached_gpus or 0 for document in read.values()), default=0) or len(there)
+        gpus = _by_index(read, {index: failed[index] for index in failed if index < max(counted, *read, 0)}, there)
+        if not read or disagreement(max(counted, len(gpus)), gpus) is not None:
             return None
-        self._readable = ",".join(gpu.identity for gpu in gpus if gpu.error is None)
-        return replace(documents[0], attached_gpus=len(gpus), gpus=tuple(gpus), warnings=tuple(lines))
+        self._loses_gpus = any(gpu.error is not None for gpu in gpus)
+        self._readable = ",".join(gpu.identity for gpu in gpus if gpu.error is None) if self._loses_gpus else ""
+        warnings = tuple(dict.fromkeys(quote(failed[gpu.index]) for gpu in gpus if gpu.index in failed))
+        return replace(next(iter(read.values())), attached_gpus=len(gpus), gpus=gpus, warnings=warnings)
 
     def ask(self, *arguments: Sequence[str], share: float = 1.0) -> tuple[CommandResult, ...]:
         """Run read-only calls in parallel, once, whatever their results, within `share` of the time left."""
-        results = tuple(self._call(arguments, share))
+        results = tuple(self._call(tuple(map(self._without_lost, arguments)), share))
         self.asked += results
         return results
 
@@ -173,38 +191,88 @@ class Smi:
         """
         if self._left() <= 0:
             raise ChangeError(f"{self.spell(arguments)} was not called: the time for all calls is over")
+        self._require_reader()
         self.commands.append(self.spell(arguments))
         return self._call([arguments])[0]
+
+    def allow_restoring(self) -> None:
+        """Leave time to put back what was destroyed, also where the time for all calls is over."""
+        self._deadline = max(time.monotonic() + RESTORE_SECONDS, time.monotonic() + self._left())
 
     def spell(self, arguments: Sequence[str]) -> str:
         """A call as typed in a shell."""
         return " ".join(shlex.quote(word) for word in ("nvidia-smi", *arguments))
 
     def _call(self, arguments: Sequence[Sequence[str]], share: float = 1.0) -> list[CommandResult]:
+        argv = [(self.executable, *words) for words in arguments]
+        timeout = min(self.retry_policy.timeout, self._left()) * share
+        if timeout <= 0:
+            # Nothing is started that would be ended at once.
+            return [CommandResult(words, None, b"", b"", 0.0, timed_out=True) for words in argv]
         self.calls += len(arguments)
-        timeout = max(0.0, min(self.retry_policy.timeout, self._left()))
-        return list(self._run([(self.executable, *words) for words in arguments], timeout * share))
+        return list(self._run(argv, timeout))
 
     def _left(self) -> float:
         """The seconds left for all calls together."""
-        return math.inf if self._deadline is None else self._deadline - time.monotonic()
+        if self._deadline is None:
+            self._deadline = time.monotonic() + max(RUN_SECONDS, 10 * self.retry_policy.timeout)
+        return self._deadline - time.monotonic()
+
+    def _require_time(self) -> None:
+        """Raise HostError where nothing more is to be read."""
+        if self._left() <= 0:
+            raise HostError("the time for all calls of nvidia-smi is over; see why it is slow, then run this again")
+        self._require_reader()
+
+    def _require_reader(self) -> None:
+        """Raise HostError where nobody waits for the result. A change that began is finished: half of one is worse."""
+        if not self.commands and connection.is_gone():
+            raise HostError(connection.GONE)
 
 
 def _whole_document(text: str) -> Document:
-    """Parse a document; raises DocumentError also where it has fewer GPUs than it counts, without any warning."""
+    """Parse a document; raises DocumentError also where it describes other GPUs than it counts."""
     document = parse_document(text)
-    counted, described = document.attached_gpus or 0, len(document.gpus)
-    # A lost GPU is reported by a line outside of the document.
-    if described < counted and not document.warnings:
-        raise DocumentError("broken_xml", f"it counts {counted} GPUs and describes {described}")
+    objection = disagreement(document.attached_gpus, document.gpus)
+    if objection is not None:
+        raise DocumentError("broken_xml", objection)
     return document
+
+
+def _described(text: str) -> Document | None:
+    """The document of a single GPU; None where there is none."""
+    try:
+        document = parse_document(text)
+    except DocumentError:
+        return None
+    return document if document.gpus else None
+
+
+def _by_index(
+    read: Mapping[int, Document], failed: Mapping[int, CommandResult], there: Sequence[str]
+) -> tuple[Gpu, ...]:
+    """The GPUs of the documents, and those that failed with their error; `there` are the driver's, by PCI bus id.
+
+    The driver numbers GPUs in the order of their addresses: where those that were read have the address of their
+    place, so has one that failed.
+    """
+    gpus = {index: replace(document.gpus[0], index=index) for index, document in read.items()}
+    addresses = dict(enumerate(there))
+    if any(addresses.get(index) != gpu.basics.pci_bus_id for index, gpu in gpus.items()):
+        addresses = {}
+    for index, result in failed.items():
+        reasons = {found.index: found.reason for found in failed_gpus(result.text + "\n" + result.error_text)}
+        error = reasons.get(index) or next(iter(reasons.values()), None) or explain(result)
+        gpus[index] = Gpu(index, Basics(pci_bus_id=addresses.get(index)), error=error)
+    return tuple(gpus[index] for index in sorted(gpus))
 
 
 def status(result: CommandResult) -> int | None:
     """The NVML status of a call, from its exit status or its output; None for a call that was killed."""
     if result.rc is None or result.rc not in (0, 255):
         return result.rc
-    message = quote(result).lower()
+    # Not as quoted: a list may come before the message.
+    message = (result.text + result.error_text).lower()
     # "Treating as warning" and pending modes are reported with status 0 as well, so then the output is ignored.
     return next((number for text, number in _STATUS_BY_TEXT if text in message), result.rc) if result.rc else 0
 
@@ -262,4 +330,4 @@ def _is_read(result: CommandResult, accept: Sequence[int]) -> bool:
     if not result.text.strip():
         # Every list has at least a message that it is empty: with no output at all, the output was lost.
         return False
-    return result.rc in (0, INFOROM, *accept) or (result.rc == NOT_FOUND and bool(_NOTHING.search(result.text)))
+    return status(result) in (0, INFOROM, *accept) or (result.rc == NOT_FOUND and bool(_NOTHING.search(result.text)))

@@ -82,7 +82,7 @@ def gather(request: FactsRequest) -> dict[str, Any]:
     available = any(gpu.error is None and not health.is_lost(gpu) for gpu in observation.gpus)
     reason, message = (None, None) if available else _why_unavailable(observation, pci)
     chosen, warnings = _choose(observation, request.gpus if observation.gpus else ())
-    hidden = {health.name_of(gpu) for gpu in observation.gpus if gpu not in chosen}
+    hidden = {health.name_of(gpu) for gpu in observation.gpus if gpu not in chosen} - {None}
     return {
         "available": available,
         "reason": reason,
@@ -119,7 +119,11 @@ def _problems(
     if reason is not None and message is not None and reason not in ("no_gpu", "gpu_lost"):
         code = "driver_library_mismatch" if reason == "version_mismatch" else reason
         return (health.Problem(None, code, message),)
-    found = (*health.gpu_problems(observation.gpus), *health.missing_gpus(observation.gpus, pci))
+    found = (
+        *health.gpu_problems(observation.gpus),
+        *health.missing_gpus(observation.gpus, pci),
+        *health.count_problems(observation.disagreement),
+    )
     known = {(problem.gpu, problem.code) for problem in found}
     # A corrupted infoROM may be reported in the document and around it.
     around = health.inforom_problems(observation.corrupted_inforoms, observation.gpus)

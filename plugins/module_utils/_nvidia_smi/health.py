@@ -311,6 +311,13 @@ def missing_gpus(gpus: Sequence[Gpu], pci: Sequence[PciDevice]) -> tuple[Problem
     )
 
 
+def count_problems(disagreement: str | None) -> tuple[Problem, ...]:
+    """The problem of a host whose document contradicts itself about the number of GPUs; see Observation."""
+    if disagreement is None:
+        return ()
+    return (Problem(None, "broken_xml", with_remedy("broken_xml", f"nvidia-smi -q -x: {disagreement}")),)
+
+
 def inforom_problems(bus_ids: Iterable[str], gpus: Sequence[Gpu]) -> tuple[Problem, ...]:
     """GPUs whose infoROM nvidia-smi reports as corrupted."""
     by_bus_id = {gpu.basics.pci_bus_id: name_of(gpu) for gpu in gpus}

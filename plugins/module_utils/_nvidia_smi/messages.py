@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 
 _HANDLE = re.compile(
-    r"device handle for gpu\s*"
+    r"(?:device handle for|problem with) gpu\s*"
     r"(?:(?P<bus>(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])|(?P<index>\d+)(?::\s*(?P<bus_too>[0-9a-f:]+\.[0-7]))?)"
     r"\s*:\s*(?P<reason>.*\S)",
     re.IGNORECASE,
@@ -27,7 +27,8 @@ class FailedGpu:
 
 
 def failed_gpus(text: str) -> tuple[FailedGpu, ...]:
-    """GPUs in the lines "Unable to determine the device handle for GPU ...", in each of their four forms."""
+    """GPUs in the lines "Unable to determine the device handle for GPU ...", in each of their forms, and "Problem with
+    GPU ..."."""
     return tuple(
         FailedGpu(_number(line["index"]), line["bus"] or line["bus_too"], line["reason"])
         for line in _HANDLE.finditer(text)

@@ -18,7 +18,7 @@ from . import vgpu as nvidia_smi_vgpu
 from .client import Smi
 from .failures import FATAL, explain
 from .values import bus_id
-from .xml import Document, DocumentError, parse_document
+from .xml import Document, DocumentError, disagreement, parse_document
 
 _QUOTED_LINES = 5
 # Measured on 2 H200: one call with all three takes 84 ms, each alone 31 ms.
@@ -31,8 +31,9 @@ _VGPU_HOSTS = ("host_vgpu", "host_vsga")
 class Observation:
     """Readings of a host. `gpus` are ordered by index and include those that cannot be read.
 
-    `reason` and `message` are why a GPU, or all of them, could not be read, `instances_unknown` is why the instances of
-    GPUs in MIG mode could not be listed. `vgpus` are by PCI bus id, None where they could not be listed.
+    `reason` and `message` are why a GPU, or all of them, could not be read. nvidia-smi counts `counted` GPUs;
+    `disagreement` is how it contradicts itself about them. `instances_unknown` is why the instances of GPUs in MIG mode
+    could not be listed. `vgpus` are by PCI bus id, None where they could not be listed.
     """
 
     gpus: tuple[gpu_schema.Gpu, ...] = ()
@@ -51,6 +52,8 @@ class Observation:
     warnings: tuple[str, ...] = ()
     reason: str | None = None
     message: str | None = None
+    counted: int | None = None
+    disagreement: str | None = None
 
 
 def observe(
@@ -150,6 +153,9 @@ def _read_table(smi: Smi, _bus_ids: Sequence[str], extras: _Calls) -> tuple[Obse
         if listed:
             (result,) = smi.ask((*csv_table.query_arguments(names), "-i", ",".join(gpu.uuid for gpu in listed)))
             table = replace(csv_table.parse_table(result.text, names), warnings=table.warnings)
+        document = None if table.rows else smi.document_by_index()
+        if document is not None:
+            return _of_document(document, reason, message), dict(zip(extras, rest))
     observation = Observation(
         gpus=tuple(map(csv_table.read_gpu, table.rows)),
         driver_version=csv_table.driver_version(table),
@@ -158,6 +164,19 @@ def _read_table(smi: Smi, _bus_ids: Sequence[str], extras: _Calls) -> tuple[Obse
         message=message,
     )
     return observation, dict(zip(extras, rest))
+
+
+def _of_document(document: Document, reason: str | None, message: str | None) -> Observation:
+    """What one document of all GPUs has."""
+    return Observation(
+        gpus=document.gpus,
+        driver_version=document.driver_version,
+        cuda_version=document.cuda_version,
+        timestamp=document.timestamp,
+        warnings=document.warnings,
+        reason=reason,
+        message=message,
+    )
 
 
 def _read_documents(smi: Smi, bus_ids: Sequence[str], extras: _Calls) -> tuple[Observation, _Results]:
@@ -176,6 +195,11 @@ def _read_documents(smi: Smi, bus_ids: Sequence[str], extras: _Calls) -> tuple[O
     if not complete:
         listed = listed or _list(smi)
         parts += _read_missing(smi, parts, bus_ids, listed)
+        if _is_hidden(parts, smi.asked, bus_ids, listed):
+            document = smi.document_by_index()
+            if document is not None:
+                broken = next(part for part in parts if part.reason)
+                return _of_document(document, broken.reason, broken.message), replies
     read = next((part.document for part in parts if part.document), None)
     # Placeholders of unreachable GPUs mean nothing where no GPU can be read.
     gpus = _join(parts, whole=len(groups) == 1) if read else {}
@@ -194,6 +218,8 @@ def _read_documents(smi: Smi, bus_ids: Sequence[str], extras: _Calls) -> tuple[O
         warnings=tuple(line for part in parts for line in part.warnings),
         reason=broken.reason if broken else None,
         message=broken.message if broken else None,
+        counted=_counted(parts),
+        disagreement=next(filter(None, (disagreement(None, part.gpus) for part in parts)), None),
     )
     return observation, replies
 
@@ -267,16 +293,45 @@ def _is_complete(parts: Sequence[_Part], bus_ids: Sequence[str]) -> bool:
         return True
     if len(parts) == 1 and parts[0].reason == "no_gpu":
         return True
-    found = {gpu.basics.pci_bus_id for part in parts for gpu in part.gpus if gpu.error is None}
-    counted = max((part.document.attached_gpus or 0 for part in parts if part.document), default=len(bus_ids) or 1)
+    found = _found(parts)
+    counted = _counted(parts) or len(bus_ids) or 1
     return len(found) >= counted and (len(parts) == 1 or found.issuperset(bus_ids))
+
+
+def _found(parts: Sequence[_Part]) -> set[str | None]:
+    """The PCI bus ids of the GPUs that were read."""
+    return {gpu.basics.pci_bus_id for part in parts for gpu in part.gpus if gpu.error is None}
+
+
+def _counted(parts: Sequence[_Part]) -> int | None:
+    """How many GPUs nvidia-smi counts; None where no document states it."""
+    return max((part.document.attached_gpus or 0 for part in parts if part.document), default=0) or None
+
+
+def _is_hidden(
+    parts: Sequence[_Part],
+    results: Iterable[CommandResult],
+    bus_ids: Sequence[str],
+    listed: Sequence[listing.ListedGpu],
+) -> bool:
+    """Whether a GPU that fails hides healthy ones or their indexes: more are missing than fail, or the list is short.
+
+    Where one is lost, nvidia-smi may find none by bus id or UUID, since it compares with all, and `-L` ends there.
+    """
+    failed = {gpu for result in results for gpu in messages.failed_gpus(result.text + "\n" + result.error_text)}
+    if not failed:
+        return False
+    names = max(len({gpu.index for gpu in failed}), len({gpu.pci_bus_id for gpu in failed}))
+    readable = {gpu.basics.uuid for part in parts for gpu in part.gpus if gpu.error is None}
+    is_short = not readable <= {gpu.uuid for gpu in listed}
+    return is_short or len(readable) + names < (_counted(parts) or len(bus_ids) or 2)
 
 
 def _read_missing(
     smi: Smi, parts: Sequence[_Part], bus_ids: Sequence[str], listed: Sequence[listing.ListedGpu]
 ) -> list[_Part]:
     """Query each missing GPU on its own: one that fails may fail its whole group."""
-    found = {gpu.basics.pci_bus_id for part in parts for gpu in part.gpus if gpu.error is None}
+    found = _found(parts)
     uuids = {gpu.basics.uuid for part in parts for gpu in part.gpus}
     names = [name for name in bus_ids if name not in found]
     if not names or all(part.reason == "no_gpu" for part in parts):
@@ -332,16 +387,27 @@ def _with_diagnostics(observation: Observation, results: Iterable[CommandResult]
             if (address and gpu.basics.pci_bus_id == address)
             or (failed.index is not None and gpu.index == failed.index)
             or (gpu.error is not None and address is None and gpu.index is None)
+            or (gpu.error is not None and failed.index is None and gpu.basics.pci_bus_id is None)
         ]
         if known and gpus[known[0]].error is not None:
-            gpus[known[0]] = replace(gpus[known[0]], index=failed.index, error=failed.reason)
+            basics, index = gpus[known[0]].basics, gpus[known[0]].index
+            gpus[known[0]] = replace(
+                gpus[known[0]],
+                index=index if failed.index is None else failed.index,
+                basics=replace(basics, pci_bus_id=basics.pci_bus_id or address),
+                error=failed.reason,
+            )
         elif not known:
             gpus.append(gpu_schema.Gpu(failed.index, gpu_schema.Basics(pci_bus_id=address), error=failed.reason))
     gpus.sort(key=lambda gpu: (gpu.index is None, gpu.index or 0, gpu.basics.pci_bus_id or ""))
     errors = (line.strip() for result in results for line in result.error_text.splitlines())
+    readable = sum(gpu.error is None for gpu in gpus)
+    # A driver may count a GPU that fails, or not.
+    is_counted = observation.counted is None or readable <= observation.counted <= len(gpus)
     return replace(
         observation,
         gpus=tuple(gpus),
+        disagreement=observation.disagreement or (None if is_counted else disagreement(observation.counted, gpus)),
         corrupted_inforoms=tuple(
             dict.fromkeys(bus_id(found) for text in outputs for found in messages.corrupted_inforoms(text))
         ),

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 
 from .values import bus_id
 
 DEVICES = "/sys/bus/pci/devices"
+DRIVEN = "/proc/driver/nvidia/gpus"
 _NVIDIA = "0x10de"
 _DISPLAY_CLASS = "0x03"
 
@@ -29,6 +31,19 @@ class PciDevice:
 def nvidia_gpus() -> tuple[PciDevice, ...]:
     """NVIDIA's display controllers ordered by address: GPUs, but not their audio or USB functions."""
     return tuple(device for device in _nvidia_devices() if device.class_id.startswith(_DISPLAY_CLASS))
+
+
+def driven_gpus() -> tuple[str, ...]:
+    """The PCI bus ids of the GPUs that the loaded driver has, in its order; empty where it has or shows none."""
+    try:
+        names = os.listdir(DRIVEN)
+    except OSError:
+        return tuple(device.pci_bus_id for device in nvidia_gpus() if device.driver == "nvidia")
+    found = []
+    for name in names:
+        with contextlib.suppress(ValueError):
+            found.append(bus_id(name))
+    return tuple(sorted(found))
 
 
 def _nvidia_devices() -> tuple[PciDevice, ...]:

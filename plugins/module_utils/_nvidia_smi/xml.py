@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import Any, Iterable
+from typing import Any, Iterable, Sequence
 from xml.etree import ElementTree
 
 from . import gpu as gpu_schema
@@ -69,6 +69,17 @@ class Document:
     warnings: tuple[str, ...]
     unknown: tuple[tuple[str, str], ...] = ()
     cut: str | None = None
+
+
+def disagreement(counted: int | None, gpus: Sequence[gpu_schema.Gpu]) -> str | None:
+    """How `gpus`, all that were described, differ from the number that nvidia-smi counts; None where they do not."""
+    names = [gpu.basics.uuid or gpu.basics.pci_bus_id for gpu in gpus]
+    twice = sorted({name for name in names if name is not None and names.count(name) > 1})
+    if twice:
+        return f"it describes {', '.join(twice)} more than once"
+    if counted is None or counted == len(gpus):
+        return None
+    return f"it counts {counted} GPU{'' if counted == 1 else 's'} and describes {len(gpus)}"
 
 
 @dataclass(frozen=True)

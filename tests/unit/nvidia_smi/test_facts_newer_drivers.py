@@ -219,6 +219,7 @@ def test_a_corrupted_inforom_is_reported_once(
 ) -> None:
     pci()
     text = re.sub("<img_version>.*?<", "<img_version>Corrupted infoROM<", H200)
+    text = text.replace("<attached_gpus>8<", "<attached_gpus>1<")
     text += "WARNING: infoROM is corrupted at gpu 0000:00:06.0\n"
     facts = run_module(replay({"-q -x": {"out": text, "rc": 14}}).path, gather_subset=["hardware"])
     assert [problem["code"] for problem in facts["unhealthy"]] == ["inforom_corrupted"]

@@ -643,7 +643,7 @@ def test_whole_gpus_before_a_cut_are_used(replay: MakeReplay, pci: MakePci) -> N
         "-q -x": {"out": H200[:cut].replace("attached_gpus>8<", "attached_gpus>4<")},
         "-L": {"out": "".join(GPU_LIST.splitlines(keepends=True)[:4])},
         "*": {"out": "no reply", "rc": 1},
-        call_for(ADDRESSES[3]): {"out": part(ADDRESSES[3])},
+        call_for(ADDRESSES[3]): {"out": part(ADDRESSES[3]).replace("attached_gpus>8<", "attached_gpus>4<")},
     }
     pci_calls = [call for call in h200x8() if call.startswith("-q -x")]
     results.update({call: results["-q -x"] for call in pci_calls if call not in results})
