@@ -10,6 +10,7 @@ import os
 from typing import Container
 
 _MAX_LINKS = 40
+_MOST_BYTES = 1 << 24
 
 
 class HostFiles:
@@ -31,15 +32,16 @@ class HostFiles:
             return None
 
     def read_bytes(self, path: str) -> bytes:
-        """The content of a file up to the first error; a device's data may not be readable to their end."""
+        """The content of a file up to the first error; a device's data may not be readable to their end, or have none."""
         content = b""
         try:
             with open(self.real(path), "rb", buffering=0) as stream:
-                while True:
+                while len(content) < _MOST_BYTES:
                     part = stream.read(4096)
                     if not part:
-                        return content
+                        break
                     content += part
+                return content
         except (OSError, ValueError):
             return content
 

@@ -142,7 +142,7 @@ def gpu_readings(
 
 
 def problems(facts: Facts, name: str | None) -> tuple[str, ...]:
-    """The codes of `unhealthy` that are about one GPU."""
+    """The codes of `unhealthy` that are about one GPU, or about the host."""
     return tuple(problem["code"] for problem in facts["unhealthy"] if problem["gpu"] == name)
 
 
@@ -333,6 +333,7 @@ def host_readings(
     """All readings of the host. `recorded` are the models that were there before, `others` are read elsewhere."""
     found = [str(gpu["name"]) for gpu in facts["gpus"] if gpu["error"] is None]
     return {
+        "problems": problems(facts, None),
         "unavailable": None if facts["available"] else _unavailable(facts),
         "gpu_count_differs": _count(found, declared, recorded),
         "gpu_model_differs": _models(found, declared.gpu_models),

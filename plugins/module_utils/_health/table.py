@@ -207,6 +207,8 @@ _HOST = (
           "unavailable", "is", "insufficient_power"),
     _host("gpus_unknown", UNKNOWN, "none", "own", "the GPUs may not be read",
           "unavailable", "in", ("permission_denied", "too_large")),
+    _host("gpus_unreadable", UNKNOWN, "none", "own", "nvidia-smi counts other GPUs than it describes",
+          "problems", "has", "broken_xml"),
     _host_text("gpu_count", FAIL, "reboot", "Azure, own", "fewer GPUs than declared or recorded", "gpu_count_differs"),
     _host_text("gpu_model", FAIL, "inspect", "own", "other GPUs than declared", "gpu_model_differs"),
     _host_text("driver_version", WARN, "configure", "own", "another driver than declared", "driver_version_differs"),
@@ -448,7 +450,7 @@ PROBLEMS = tuple(code for code in PROBLEM_REMEDIES if code not in ("no_gpu", "ve
 """The codes of `unhealthy` of nvidia_smi_facts; the other two are reasons why it reads no GPU."""
 
 _ROWS_OF_PROBLEMS = {
-    "broken_xml": ("gpu_unreadable",),
+    "broken_xml": ("gpu_unreadable", "gpus_unreadable"),
     "ecc_uncorrectable": ("ecc_uncorrectable", "ecc_uncorrectable_contained"),
     "fabric_unhealthy": ("fabric_bandwidth", "fabric_route", "fabric_configuration", "fabric_summary"),
     "failed": ("nvidia_smi_failed",),

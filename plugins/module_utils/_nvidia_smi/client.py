@@ -51,7 +51,7 @@ _MOST_GPUS = 64
 RUN_SECONDS = 1800.0
 """Time limit of all calls of a run that sets none, where ten calls need no more: real runs take minutes."""
 RESTORE_SECONDS = 120.0
-"""What is left at least to put back what was destroyed."""
+"""What is left at least to restore what was destroyed."""
 
 Run = Callable[[Sequence[Sequence[str]], float], Sequence[CommandResult]]
 
@@ -196,7 +196,7 @@ class Smi:
         return self._call([arguments])[0]
 
     def allow_restoring(self) -> None:
-        """Leave time to put back what was destroyed, also where the time for all calls is over."""
+        """Leave time to restore what was destroyed, also where the time for all calls is over."""
         self._deadline = max(time.monotonic() + RESTORE_SECONDS, time.monotonic() + self._left())
 
     def spell(self, arguments: Sequence[str]) -> str:

@@ -36,7 +36,7 @@ def close(output: tuple[int, int]) -> None:
     os.close(null)
 
 
-def answer(commands: Sequence[Sequence[str]], _timeout: float) -> list[CommandResult]:
+def reply(commands: Sequence[Sequence[str]], _timeout: float) -> list[CommandResult]:
     return [CommandResult(tuple(words), 0, b"done\n", b"", 0.01) for words in commands]
 
 
@@ -55,7 +55,7 @@ def test_nothing_is_watched_in_other_programs_and_a_file_is_never_gone(tmp_path:
 
 
 def test_without_a_reader_nothing_is_begun_and_a_change_is_finished(output: tuple[int, int]) -> None:
-    begun, fresh = (Smi("nvidia-smi", RetryPolicy(5, 0, 0), answer) for _ in range(2))
+    begun, fresh = (Smi("nvidia-smi", RetryPolicy(5, 0, 0), reply) for _ in range(2))
     assert begun.change("-pm", "1").rc == 0
     close(output)
     assert begun.change("-pl", "300").rc == 0 and begun.read(("-L",)) == ("done\n",)
@@ -76,7 +76,7 @@ def test_nobody_waits_for_a_lock_in_vain(tmp_path: Path, output: tuple[int, int]
 
 
 def test_no_call_is_made_when_the_time_is_over() -> None:
-    smi = Smi("nvidia-smi", RetryPolicy(5, 0, 0), answer, time_limit=0.0)
+    smi = Smi("nvidia-smi", RetryPolicy(5, 0, 0), reply, time_limit=0.0)
     (result,) = smi.ask(("-L",))
     assert result.timed_out and smi.calls == 0
     for call in (lambda: smi.read(("-L",)), smi.document):
@@ -84,13 +84,13 @@ def test_no_call_is_made_when_the_time_is_over() -> None:
             call()
     with pytest.raises(ChangeError, match="was not called: the time for all calls is over"):
         smi.change("-pm", "1")
-    # What was destroyed is put back all the same.
+    # What was destroyed is restored all the same.
     smi.allow_restoring()
     assert smi.change("mig", "-cgi", "9").rc == 0
     assert 0 < smi._left() <= RESTORE_SECONDS
 
 
 def test_every_run_has_a_limit() -> None:
-    assert 1700 < Smi("nvidia-smi", RetryPolicy(60, 0, 0), answer)._left() <= 1800
+    assert 1700 < Smi("nvidia-smi", RetryPolicy(60, 0, 0), reply)._left() <= 1800
     # Who allows a call an hour allows ten of them.
-    assert 35_000 < Smi("nvidia-smi", RetryPolicy(3600, 0, 0), answer)._left() <= 36_000
+    assert 35_000 < Smi("nvidia-smi", RetryPolicy(3600, 0, 0), reply)._left() <= 36_000

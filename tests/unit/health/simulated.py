@@ -270,6 +270,7 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "lost": Scenario({"gpu_lost": "fault lost --gpu 1", "gpu_count": "fault lost --gpu 1"}, earlier=1),
     "damaged document": Scenario({"gpu_unreadable": "fault truncate --share 0.9"}),
+    "short document": Scenario({"gpus_unreadable": "fault truncate --share 0.5"}, count=4),
     "driver not loaded": Scenario(
         {"driver_missing": 'fault exit 9 --text "NVIDIA-SMI couldn\'t communicate with the NVIDIA driver."'}
     ),

@@ -140,6 +140,13 @@ CASES: dict[str, list[Case]] = {
     "gpu_missing": [Case("fail", "reboot", problem="gpu_missing")],
     "gpu_not_responding": [Case("fail", "reboot", problem="gpu_not_responding")],
     "gpu_unreadable": [Case("unknown", "none", problem="broken_xml")],
+    "gpus_unreadable": [
+        Case(
+            "unknown",
+            "none",
+            facts={"unhealthy": [{"gpu": None, "code": "broken_xml", "message": "it counts 8 GPUs and describes 1"}]},
+        )
+    ],
     "inforom_corrupted": [Case("fail", "service", problem="inforom_corrupted")],
     "row_remap_failure": [Case("fail", "field_diagnostic", {"remapped_rows_failure": True})],
     "row_remap_pending": [Case("warn", "drain_and_reset", {"remapped_rows_pending": True})],

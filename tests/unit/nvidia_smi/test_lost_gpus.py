@@ -26,7 +26,7 @@ from tests.unit.nvidia_smi.facts_support import H200X8
 
 HANDLE, PROBLEM = "no device handle", "problem with GPU"
 """What nvidia-smi prints about a lost GPU: the line of drivers up to 610, and that of 550 seen for an index."""
-ANSWERS = (HANDLE, PROBLEM)
+FORMS = (HANDLE, PROBLEM)
 PLACES = [(count, place) for count in range(1, 18) for place in range(count)]
 
 
@@ -40,7 +40,7 @@ class Nvidia:
 
     count: int
     lost: Collection[int]
-    answer: str = HANDLE
+    form: str = HANDLE
     most_calls: int = 150
     calls: list[tuple[str, ...]] = field(default_factory=list)
 
@@ -71,9 +71,9 @@ class Nvidia:
         if by_index and names is not None:
             (index,) = map(int, names)
             if index >= self.count:
-                return ("No devices were found\n", 6) if self.answer == HANDLE else self._lost(index)
+                return ("No devices were found\n", 6) if self.form == HANDLE else self._lost(index)
             met = {index}
-        elif names is None or self.answer == PROBLEM:
+        elif names is None or self.form == PROBLEM:
             # A bus id or a UUID is compared with all GPUs.
             met = set(range(self.count))
         else:
@@ -91,7 +91,7 @@ class Nvidia:
         return "", 0
 
     def _lost(self, index: int) -> tuple[str, int]:
-        if self.answer == PROBLEM:
+        if self.form == PROBLEM:
             return f"Problem with GPU {index}: GPU is lost\n", 255
         reason = "GPU is lost.  Reboot the system to recover this GPU"
         return f"Unable to determine the device handle for GPU{index}: {reason}\n\n\n", 15
@@ -123,11 +123,11 @@ def show(directory: Path, nvidia: Nvidia) -> None:
         (directory / nvidia.bus_id(index)[4:]).mkdir(parents=True)
 
 
-@pytest.mark.parametrize("answer", ANSWERS)
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("is_shown", [True, False], ids=["in the kernel", "in a container"])
-def test_a_lost_gpu_at_each_place_costs_only_itself(answer: str, is_shown: bool, driven: Path, tmp_path: Path) -> None:
+def test_a_lost_gpu_at_each_place_costs_only_itself(form: str, is_shown: bool, driven: Path, tmp_path: Path) -> None:
     for count, place in PLACES:
-        nvidia = Nvidia(count, {place}, answer, most_calls=2 + 2 * 8 * math.ceil(count / 8))
+        nvidia = Nvidia(count, {place}, form, most_calls=2 + 2 * 8 * math.ceil(count / 8))
         if is_shown:
             pci_bus.DRIVEN = str(tmp_path / f"{count}-{place}")
             show(Path(pci_bus.DRIVEN), nvidia)
@@ -150,10 +150,10 @@ def test_a_lost_gpu_at_each_place_costs_only_itself(answer: str, is_shown: bool,
         assert all("-i" in call for call in nvidia.calls[before:])
 
 
-@pytest.mark.parametrize("answer", ANSWERS)
-def test_several_lost_gpus(answer: str, driven: Path) -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_several_lost_gpus(form: str, driven: Path) -> None:
     for lost in ({0, 1}, {0, 15}, {7, 8}, set(range(8)), set(range(15)), set(range(1, 16))):
-        nvidia = Nvidia(16, lost, answer)
+        nvidia = Nvidia(16, lost, form)
         pci_bus.DRIVEN = f"{driven}-{min(lost)}-{max(lost)}-{len(lost)}"
         show(Path(pci_bus.DRIVEN), nvidia)
         gpus = nvidia.smi().document().gpus
@@ -161,11 +161,11 @@ def test_several_lost_gpus(answer: str, driven: Path) -> None:
         assert [gpu.basics.pci_bus_id for gpu in gpus] == [nvidia.bus_id(index) for index in range(16)]
 
 
-@pytest.mark.parametrize("answer", ANSWERS)
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("count", [1, 2, 8, 16, 17])
 @pytest.mark.parametrize("is_shown", [True, False])
-def test_where_all_are_lost_reading_ends_with_an_error(answer: str, count: int, is_shown: bool, driven: Path) -> None:
-    nvidia = Nvidia(count, range(count), answer, most_calls=30)
+def test_where_all_are_lost_reading_ends_with_an_error(form: str, count: int, is_shown: bool, driven: Path) -> None:
+    nvidia = Nvidia(count, range(count), form, most_calls=30)
     if is_shown:
         show(driven, nvidia)
     with pytest.raises(HostError, match="GPU is lost"):
@@ -174,7 +174,7 @@ def test_where_all_are_lost_reading_ends_with_an_error(answer: str, count: int, 
 
 @pytest.mark.parametrize("counted", ["", "<attached_gpus>1000000</attached_gpus>", "<attached_gpus>0</attached_gpus>"])
 def test_no_reply_makes_reading_endless(counted: str, driven: Path) -> None:
-    """An nvidia-smi that says for each index that one more GPU is there, and lost."""
+    """An nvidia-smi that reports for each index that one more GPU is there, and lost."""
     calls: list[tuple[str, ...]] = []
 
     def reply(commands: Sequence[Sequence[str]], _timeout: float) -> list[CommandResult]:
@@ -195,14 +195,14 @@ def test_no_reply_makes_reading_endless(counted: str, driven: Path) -> None:
     assert len(calls) <= 2 + 64 and len(gpus) <= 64
 
 
-@pytest.mark.parametrize("answer", ANSWERS)
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("subset", ["min", "all"])
 @pytest.mark.parametrize("is_shown", [True, False])
 def test_facts_have_every_healthy_gpu(
-    answer: str, subset: str, is_shown: bool, driven: Path, monkeypatch: pytest.MonkeyPatch
+    form: str, subset: str, is_shown: bool, driven: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for count, place in PLACES[1:]:
-        nvidia = Nvidia(count, {place}, answer, most_calls=80)
+        nvidia = Nvidia(count, {place}, form, most_calls=80)
         devices = [
             pci_bus.PciDevice(nvidia.bus_id(index), "0x2335", "0x030200", "nvidia", None) for index in range(count)
         ]
@@ -217,19 +217,19 @@ def test_facts_have_every_healthy_gpu(
             assert facts["unhealthy"][0]["gpu"] == nvidia.bus_id(place)
 
 
-@pytest.mark.parametrize("answer", ANSWERS)
-def test_the_boot_program_waits_no_longer_than_it_may(answer: str, driven: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_the_boot_program_waits_no_longer_than_it_may(form: str, driven: Path, tmp_path: Path) -> None:
     program = tmp_path / "nvidia-smi"
     program.touch(mode=0o755)
     plan = StatePlan(str(program), 60.0, False, 1800, (), ())
     for count in (2, 8, 16, 17):
         for place in (0, count // 2, count - 1):
-            nvidia = Nvidia(count, {place}, answer, most_calls=30)
+            nvidia = Nvidia(count, {place}, form, most_calls=30)
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(client, "run_all", nvidia.run)
                 gpus = boot.wait_for_gpus(plan, sleep=lambda _seconds: None)
             assert [gpu.index for gpu in gpus if gpu.error is not None] == [place] and len(gpus) == count
-        nvidia = Nvidia(count, range(count), answer, most_calls=10_000)
+        nvidia = Nvidia(count, range(count), form, most_calls=10_000)
         clock = map(float, range(0, 10_000, 100)).__next__
         with pytest.MonkeyPatch.context() as patch, pytest.raises(ChangeError, match="did not respond within 1800 s"):
             patch.setattr(client, "run_all", nvidia.run)

@@ -21,7 +21,7 @@ from ansible_collections.gpu.fleet.plugins.modules import ecc_mode, gpu_reset, g
 from gpu_simulator.control import command as control
 from gpu_simulator.state import reset, store
 
-from tests.unit.nvidia_smi.test_lost_gpus import ANSWERS, PROBLEM, TooManyCallsError
+from tests.unit.nvidia_smi.test_lost_gpus import FORMS, PROBLEM, TooManyCallsError
 from tests.unit.state.state_host import StateHost, in_this_process
 
 COUNT = 8
@@ -35,19 +35,19 @@ MODULES: dict[str, tuple[Any, Work, dict[str, Any]]] = {
 }
 
 
-class Answers:
-    """What nvidia-smi says of lost GPUs, and no more calls than there may be."""
+class Lines:
+    """What nvidia-smi prints about lost GPUs, and no more calls than there may be."""
 
-    def __init__(self, answer: str) -> None:
+    def __init__(self, form: str) -> None:
         self.calls = 0
-        self._answer = answer
+        self._form = form
 
     def __call__(self, arguments: Sequence[str], reply: Callable[[], CommandResult]) -> CommandResult:
         self.calls += 1
         if self.calls > MOST_CALLS:
             raise TooManyCallsError
         result = reply()
-        if self._answer != PROBLEM:
+        if self._form != PROBLEM:
             return result
         index = arguments[-1] if arguments[-2:-1] == ["-i"] and arguments[-1].isdecimal() else None
         text = result.text
@@ -80,11 +80,11 @@ def options_of(module: Any, **given: Any) -> dict[str, Any]:
     return {**defaults, **given}
 
 
-@pytest.mark.parametrize("answer", ANSWERS)
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", MODULES)
 @pytest.mark.parametrize("place", range(COUNT))
 def test_a_module_ends_and_serves_the_others(
-    host: StateHost, monkeypatch: pytest.MonkeyPatch, answer: str, name: str, place: int
+    host: StateHost, monkeypatch: pytest.MonkeyPatch, form: str, name: str, place: int
 ) -> None:
     module, run, declared = MODULES[name]
     monkeypatch.setattr(reset_run.Systemd, "show", lambda _self, _names: {})
@@ -92,11 +92,11 @@ def test_a_module_ends_and_serves_the_others(
     lost = host.gpu(place)["uuid"]
     lose(host, place)
     others = options_of(module, gpus=healthy, **declared)
-    host.intercept = answers = Answers(answer)
+    host.intercept = lines = Lines(form)
     result = run(others, False, False)
-    assert result["changed"] and answers.calls <= MOST_CALLS
+    assert result["changed"] and lines.calls <= MOST_CALLS
     if name != "gpu_reset":
-        host.intercept = Answers(answer)
+        host.intercept = Lines(form)
         assert not run(others, False, False)["changed"]
     for index in (index for index in range(COUNT) if index != place):
         gpu = host.gpu(index)
@@ -109,29 +109,29 @@ def test_a_module_ends_and_serves_the_others(
     # The lost one itself is refused by name, and nothing else is touched.
     before = host.snapshot()
     for chosen in ([lost], [str(place)], ["all"]):
-        host.intercept = Answers(answer)
+        host.intercept = Lines(form)
         with pytest.raises(RunError, match=r"lost|no GPU|matches no") as refused:
             run(options_of(module, gpus=chosen, **declared), False, False)
         assert refused.value.result["changed"] is False
     assert host.snapshot() == before
 
 
-@pytest.mark.parametrize("answer", ANSWERS)
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("place", [0, 3, COUNT - 1])
-def test_gpu_state_and_the_boot_program_serve_the_others(host: StateHost, answer: str, place: int) -> None:
+def test_gpu_state_and_the_boot_program_serve_the_others(host: StateHost, form: str, place: int) -> None:
     declared: dict[str, Any] = {"power_limit_w": "500", "mig": {"1g.18gb": 1}}
     assert host.state_run(**declared).error is None
     healthy = [index for index in range(COUNT) if index != place]
     with store.transaction(str(host.root)) as state:
         reset.boot(state)
         state["gpus"][place]["health"] = "lost"
-    host.intercept = Answers(answer)
+    host.intercept = Lines(form)
     assert host.boot_program() == 1
     assert host.gpu(place)["uuid"] in host.status
     assert all(host.gpu(index)["uuid"] not in host.status for index in healthy)
     assert [len(host.gpu(index)["gpu_instances"]) for index in healthy] == [1] * len(healthy)
     assert [host.gpu(index)["power_limit_w"] for index in healthy] == [500] * len(healthy)
-    outcome = host.state_run(Answers(answer), gpus=[host.gpu(index)["uuid"] for index in healthy], **declared)
+    outcome = host.state_run(Lines(form), gpus=[host.gpu(index)["uuid"] for index in healthy], **declared)
     assert outcome.error is None and [row["index"] for row in outcome.result["mig"]] == healthy
-    refused = host.state_run(Answers(answer), **{**declared, "power_limit_w": "450"})
+    refused = host.state_run(Lines(form), **{**declared, "power_limit_w": "450"})
     assert refused.error is not None and "GPU is lost" in refused.error and refused.result["changed"] is False
