@@ -177,6 +177,8 @@ def gpu_facts(
     vgpus = _vgpus(gpu, observation)
     if "vgpu" in subsets:
         facts["vgpus"] = None if vgpus is None else _plain_list(vgpus.vgpus)
+    if vgpus is not None and "other" in facts:
+        facts["other"].update(vgpus.other)
     facts["error"] = gpu.error or ("GPU is lost" if health.is_lost(gpu) else None)
     unknown = (
         *gpu.unknown,
