@@ -599,7 +599,7 @@ def build(of: type, strings: Mapping[str, str], gaps: Gaps, prefix: str = "", na
                 gaps.reasons[name + field_name] = reason
                 if reason in kind.VAGUE:
                     found = (prefix + path for path in declared.paths if prefix + path in strings)
-                    gaps.strings.update((name + path, strings[path]) for path in found)
+                    gaps.strings.update((path if prefix else name + path, strings[path]) for path in found)
             values[field_name] = value
         elif nested is not None:
             inner, path = nested
