@@ -365,4 +365,5 @@ def _given(text: str | None) -> int | None:
 
 def _count(text: str | None) -> int | None:
     """The number in a cell; None for one without a number."""
-    return interpret(text, small)[0]
+    number: int | None = interpret(text, small)[0]
+    return number
