@@ -255,7 +255,8 @@ ansible_facts:
                 - Why a reading is null, by the name of the reading; names within lists and groups are joined by dots.
                 - V(not_available), V(not_supported), V(not_found), V(deprecated), V(denied), V(empty), V(lost),
                   V(reset_required), V(failed), V(inforom_corrupted), V(broken_xml) (its part of the document is
-                  damaged), V(absent) (this driver or GPU has no such reading) or V(unreadable) (a text of a new form).
+                  damaged), V(absent) (this driver or GPU has no such reading) or V(unreadable) (a text of a new form,
+                  or a number that no GPU has).
                 - V(absent), V(not_available), V(not_supported) and V(deprecated) only with O(explain=true).
               returned: always
               type: dict
@@ -757,11 +758,15 @@ ansible_facts:
                   returned: when the GPU has this reading
                   type: int
                 corrected_total:
-                  description: Corrected errors of all memories, in either layout.
+                  description:
+                    - Corrected errors of all memories, in either layout.
+                    - Null instead of 0 while a counter is unknown.
                   returned: always
                   type: int
                 uncorrected_total:
-                  description: Uncorrectable errors of all memories, in either layout.
+                  description:
+                    - Uncorrectable errors of all memories, in either layout.
+                    - Null instead of 0 while a counter is unknown.
                   returned: always
                   type: int
             ecc_errors_aggregate:
@@ -858,11 +863,15 @@ ansible_facts:
                   returned: when the GPU has this reading
                   type: int
                 corrected_total:
-                  description: Corrected errors of all memories, in either layout.
+                  description:
+                    - Corrected errors of all memories, in either layout.
+                    - Null instead of 0 while a counter is unknown.
                   returned: always
                   type: int
                 uncorrected_total:
-                  description: Uncorrectable errors of all memories, in either layout.
+                  description:
+                    - Uncorrectable errors of all memories, in either layout.
+                    - Null instead of 0 while a counter is unknown.
                   returned: always
                   type: int
             ecc_sram_threshold_exceeded:

@@ -98,7 +98,9 @@ def read_gpu(row: dict[str, str]) -> gpu_schema.Gpu:
             strings[declared.paths[0]] = row[declared.csv]
     gaps = gpu_schema.Gaps()
     basics = gpu_schema.build(gpu_schema.Basics, strings, gaps)
-    index = int(row["index"]) if row["index"].isdecimal() else None
+    index, reason = readings.interpret(row["index"], readings.small)
+    if reason == readings.UNREADABLE:
+        gaps.reasons["index"], gaps.strings["index"] = reason, row["index"]
     unknown, other = tuple(gaps.reasons.items()), tuple(gaps.strings.items())
     return replace(gpu_schema.Gpu(index=index, basics=basics), unknown=unknown, other=other)
 

@@ -159,8 +159,13 @@ def gpu_facts(
     if "ecc" in subsets:
         for period in ("volatile", "aggregate"):
             counters = getattr(gpu.ecc, "ecc_errors_" + period)
-            facts["ecc_errors_" + period]["corrected_total"] = health.corrected(counters)
-            facts["ecc_errors_" + period]["uncorrected_total"] = health.uncorrected(counters)
+            # Zero is a total only where every counter is known.
+            doubt = any(
+                name.startswith(f"ecc_errors_{period}.") and reason not in readings.MISSING
+                for name, reason in gpu.unknown
+            )
+            for name, total in (("corrected", health.corrected), ("uncorrected", health.uncorrected)):
+                facts["ecc_errors_" + period][name + "_total"] = total(counters) or (None if doubt else total(counters))
         facts["retired_pages"] = [asdict(page) for page in gpu.retired_pages]
     if "power" in subsets:
         facts["power_smoothing"] = None if gpu.power_smoothing is None else dict(gpu.power_smoothing)
@@ -181,6 +186,8 @@ def gpu_facts(
     vgpus = _vgpus(gpu, observation)
     if "vgpu" in subsets:
         facts["vgpus"] = None if vgpus is None else _plain_list(vgpus.vgpus)
+    if vgpus is not None and "other" in facts:
+        facts["other"].update(vgpus.other)
     facts["error"] = gpu.error or ("GPU is lost" if health.is_lost(gpu) else None)
     unknown = (
         *gpu.unknown,

@@ -68,7 +68,7 @@ class Hardware:
 
     brand: str | None = reading(kind.plain, "product_brand")
     architecture: str | None = reading(kind.enum, "product_architecture")
-    minor_number: int | None = reading(kind.count, "minor_number")
+    minor_number: int | None = reading(kind.small, "minor_number")
     pdi: str | None = reading(kind.hexadecimal, "pdi")
     vbios_version: str | None = reading(kind.plain, "vbios_version")
     gsp_firmware_version: str | None = reading(kind.plain, "gsp_firmware_version")
@@ -77,11 +77,11 @@ class Hardware:
     board_part_number: str | None = reading(kind.plain, "board_part_number")
     gpu_part_number: str | None = reading(kind.plain, "gpu_part_number")
     gpu_fru_part_number: str | None = reading(kind.plain, "gpu_fru_part_number")
-    module_id: int | None = reading(kind.count, "platformInfo/module_id", "gpu_module_id")
+    module_id: int | None = reading(kind.small, "platformInfo/module_id", "gpu_module_id")
     chassis_serial_number: str | None = reading(kind.plain, "platformInfo/chassis_serial_number")
-    slot_number: int | None = reading(kind.count, "platformInfo/slot_number")
-    tray_index: int | None = reading(kind.count, "platformInfo/tray_index")
-    host_id: int | None = reading(kind.count, "platformInfo/host_id")
+    slot_number: int | None = reading(kind.small, "platformInfo/slot_number")
+    tray_index: int | None = reading(kind.small, "platformInfo/tray_index")
+    host_id: int | None = reading(kind.small, "platformInfo/host_id")
     peer_type: str | None = reading(kind.enum, "platformInfo/peer_type")
     gpu_fabric_guid: str | None = reading(kind.hexadecimal, "platformInfo/gpu_fabric_guid")
     inforom_image_version: str | None = reading(kind.plain, "inforom_version/img_version")
@@ -109,27 +109,27 @@ class Hardware:
     sparse_operation_mode: str | None = reading(kind.enum, "sparse_operation_mode")
     relaxed_ordering_mode: str | None = reading(kind.enum, "ibmnpu/relaxed_ordering_mode")
     accounting_mode: str | None = reading(kind.enum, "accounting_mode", csv="accounting.mode")
-    accounting_buffer_size: int | None = reading(kind.count, "accounting_mode_buffer_size")
+    accounting_buffer_size: int | None = reading(kind.number, "accounting_mode_buffer_size")
     recovery_action: str | None = reading(kind.enum, "gpu_recovery_action")
     reset_required: bool | None = reading(kind.flag, "gpu_reset_status/reset_required")
     drain_and_reset_recommended: bool | None = reading(kind.flag, "gpu_reset_status/drain_and_reset_recommended")
     pci_device_id: str | None = reading(kind.hexadecimal, "pci/pci_device_id")
     pci_subsystem_id: str | None = reading(kind.hexadecimal, "pci/pci_sub_system_id")
-    pci_base_class: int | None = reading(kind.count, "pci/pci_base_class")
-    pci_sub_class: int | None = reading(kind.count, "pci/pci_sub_class")
-    pci_link_gen_current: int | None = reading(kind.count, "pci/pci_gpu_link_info/pcie_gen/current_link_gen")
-    pci_link_gen_max: int | None = reading(kind.count, "pci/pci_gpu_link_info/pcie_gen/max_link_gen")
+    pci_base_class: int | None = reading(kind.small, "pci/pci_base_class")
+    pci_sub_class: int | None = reading(kind.small, "pci/pci_sub_class")
+    pci_link_gen_current: int | None = reading(kind.link, "pci/pci_gpu_link_info/pcie_gen/current_link_gen")
+    pci_link_gen_max: int | None = reading(kind.link, "pci/pci_gpu_link_info/pcie_gen/max_link_gen")
     pci_link_gen_device_current: int | None = reading(
-        kind.count, "pci/pci_gpu_link_info/pcie_gen/device_current_link_gen"
+        kind.link, "pci/pci_gpu_link_info/pcie_gen/device_current_link_gen"
     )
-    pci_link_gen_device_max: int | None = reading(kind.count, "pci/pci_gpu_link_info/pcie_gen/max_device_link_gen")
-    pci_link_gen_host_max: int | None = reading(kind.count, "pci/pci_gpu_link_info/pcie_gen/max_host_link_gen")
-    pci_link_width_current: int | None = reading(kind.count, "pci/pci_gpu_link_info/link_widths/current_link_width")
-    pci_link_width_max: int | None = reading(kind.count, "pci/pci_gpu_link_info/link_widths/max_link_width")
+    pci_link_gen_device_max: int | None = reading(kind.link, "pci/pci_gpu_link_info/pcie_gen/max_device_link_gen")
+    pci_link_gen_host_max: int | None = reading(kind.link, "pci/pci_gpu_link_info/pcie_gen/max_host_link_gen")
+    pci_link_width_current: int | None = reading(kind.link, "pci/pci_gpu_link_info/link_widths/current_link_width")
+    pci_link_width_max: int | None = reading(kind.link, "pci/pci_gpu_link_info/link_widths/max_link_width")
     pci_bridge_chip_type: str | None = reading(kind.plain, "pci/pci_bridge_chip/bridge_chip_type")
     pci_bridge_chip_firmware: str | None = reading(kind.plain, "pci/pci_bridge_chip/bridge_chip_fw")
-    pci_replay_count: int | None = reading(kind.count, "pci/replay_counter")
-    pci_replay_rollover_count: int | None = reading(kind.count, "pci/replay_rollover_counter")
+    pci_replay_count: int | None = reading(kind.number, "pci/replay_counter")
+    pci_replay_rollover_count: int | None = reading(kind.number, "pci/replay_rollover_counter")
     pci_atomic_caps_outbound: tuple[str, ...] | None = reading(kind.words, "pci/atomic_caps_outbound")
     pci_atomic_caps_inbound: tuple[str, ...] | None = reading(kind.words, "pci/atomic_caps_inbound")
 
@@ -219,35 +219,35 @@ class Ecc:
     ecc_tpc_repair_pending: bool | None = reading(kind.flag, "ecc_errors/tpc_repair_pending")
     ecc_unrepairable_memory: bool | None = reading(kind.flag, "ecc_errors/unrepairable_memory")
     retired_pages_single_bit_count: int | None = reading(
-        kind.count, "retired_pages/multiple_single_bit_retirement/retired_count"
+        kind.number, "retired_pages/multiple_single_bit_retirement/retired_count"
     )
     retired_pages_double_bit_count: int | None = reading(
-        kind.count, "retired_pages/double_bit_retirement/retired_count"
+        kind.number, "retired_pages/double_bit_retirement/retired_count"
     )
     # Drivers 430 to 436 have only the flag of the older name; where both exist, the newer one takes precedence.
     retired_pages_pending: bool | None = reading(
         kind.flag, "retired_pages/pending_retirement", "retired_pages/pending_blacklist"
     )
-    remapped_rows_correctable: int | None = reading(kind.count, "remapped_rows/remapped_row_corr")
-    remapped_rows_correctable_inactive: int | None = reading(kind.count, "remapped_rows/remapped_row_corr_inactive")
-    remapped_rows_uncorrectable: int | None = reading(kind.count, "remapped_rows/remapped_row_unc")
-    remapped_rows_uncorrectable_inactive: int | None = reading(kind.count, "remapped_rows/remapped_row_unc_inactive")
+    remapped_rows_correctable: int | None = reading(kind.number, "remapped_rows/remapped_row_corr")
+    remapped_rows_correctable_inactive: int | None = reading(kind.number, "remapped_rows/remapped_row_corr_inactive")
+    remapped_rows_uncorrectable: int | None = reading(kind.number, "remapped_rows/remapped_row_unc")
+    remapped_rows_uncorrectable_inactive: int | None = reading(kind.number, "remapped_rows/remapped_row_unc_inactive")
     remapped_rows_pending: bool | None = reading(kind.flag, "remapped_rows/remapped_row_pending")
     remapped_rows_failure: bool | None = reading(kind.flag, "remapped_rows/remapped_row_failure")
     remapped_rows_banks_max: int | None = reading(
-        kind.count, "remapped_rows/row_remapper_histogram/row_remapper_histogram_max"
+        kind.number, "remapped_rows/row_remapper_histogram/row_remapper_histogram_max"
     )
     remapped_rows_banks_high: int | None = reading(
-        kind.count, "remapped_rows/row_remapper_histogram/row_remapper_histogram_high"
+        kind.number, "remapped_rows/row_remapper_histogram/row_remapper_histogram_high"
     )
     remapped_rows_banks_partial: int | None = reading(
-        kind.count, "remapped_rows/row_remapper_histogram/row_remapper_histogram_partial"
+        kind.number, "remapped_rows/row_remapper_histogram/row_remapper_histogram_partial"
     )
     remapped_rows_banks_low: int | None = reading(
-        kind.count, "remapped_rows/row_remapper_histogram/row_remapper_histogram_low"
+        kind.number, "remapped_rows/row_remapper_histogram/row_remapper_histogram_low"
     )
     remapped_rows_banks_none: int | None = reading(
-        kind.count, "remapped_rows/row_remapper_histogram/row_remapper_histogram_none"
+        kind.number, "remapped_rows/row_remapper_histogram/row_remapper_histogram_none"
     )
 
 
@@ -438,11 +438,11 @@ class Utilization:
     utilization_ofa_percent: float | None = reading(kind.percent, "utilization/ofa_util")
     pci_tx_kb_per_second: int | None = reading(kind.kb_per_second, "pci/tx_util")
     pci_rx_kb_per_second: int | None = reading(kind.kb_per_second, "pci/rx_util")
-    encoder_session_count: int | None = reading(kind.count, "encoder_stats/session_count")
-    encoder_average_fps: int | None = reading(kind.count, "encoder_stats/average_fps")
+    encoder_session_count: int | None = reading(kind.number, "encoder_stats/session_count")
+    encoder_average_fps: int | None = reading(kind.number, "encoder_stats/average_fps")
     encoder_average_latency_us: int | None = reading(kind.microseconds, "encoder_stats/average_latency")
-    fbc_session_count: int | None = reading(kind.count, "fbc_stats/session_count")
-    fbc_average_fps: int | None = reading(kind.count, "fbc_stats/average_fps")
+    fbc_session_count: int | None = reading(kind.number, "fbc_stats/session_count")
+    fbc_average_fps: int | None = reading(kind.number, "fbc_stats/average_fps")
     fbc_average_latency_us: int | None = reading(kind.microseconds, "fbc_stats/average_latency")
 
 
@@ -452,7 +452,7 @@ class Fabric:
 
     fabric_state: str | None = reading(kind.enum, "fabric/state")
     fabric_status: str | None = reading(kind.enum, "fabric/status")
-    fabric_clique_id: int | None = reading(kind.count, "fabric/cliqueId")
+    fabric_clique_id: int | None = reading(kind.number, "fabric/cliqueId")
     fabric_cluster_uuid: str | None = reading(kind.plain, "fabric/clusterUuid")
     fabric_health_summary: str | None = reading(kind.enum, "fabric/health/summary")
     fabric_health_bandwidth: str | None = reading(kind.enum, "fabric/health/bandwidth")
@@ -469,12 +469,12 @@ class Fabric:
 class Process:
     """A process on a GPU; `gpu_instance_id` and `compute_instance_id` are set only inside a MIG device."""
 
-    pid: int | None = reading(kind.count, "pid")
+    pid: int | None = reading(kind.number, "pid")
     type: str | None = reading(kind.plain, "type")
     name: str | None = reading(kind.plain, "process_name")
     memory_used_mib: int | None = reading(kind.mib, "used_memory")
-    gpu_instance_id: int | None = reading(kind.count, "gpu_instance_id")
-    compute_instance_id: int | None = reading(kind.count, "compute_instance_id")
+    gpu_instance_id: int | None = reading(kind.small, "gpu_instance_id")
+    compute_instance_id: int | None = reading(kind.small, "compute_instance_id")
 
 
 @dataclass(frozen=True)
@@ -482,19 +482,19 @@ class MigDevice:
     """A MIG device: a compute instance in a GPU instance. `uuid` and `profile` come from `nvidia-smi -L`, `placement_*`
     (in memory slices of the GPU) from `nvidia-smi mig -lgi`."""
 
-    index: int | None = reading(kind.count, "index")
+    index: int | None = reading(kind.small, "index")
     uuid: str | None = None
     profile: str | None = None
-    gpu_instance_id: int | None = reading(kind.count, "gpu_instance_id")
-    compute_instance_id: int | None = reading(kind.count, "compute_instance_id")
+    gpu_instance_id: int | None = reading(kind.small, "gpu_instance_id")
+    compute_instance_id: int | None = reading(kind.small, "compute_instance_id")
     placement_start: int | None = None
     placement_size: int | None = None
-    multiprocessor_count: int | None = reading(kind.count, "device_attributes/shared/multiprocessor_count")
-    copy_engine_count: int | None = reading(kind.count, "device_attributes/shared/copy_engine_count")
-    encoder_count: int | None = reading(kind.count, "device_attributes/shared/encoder_count")
-    decoder_count: int | None = reading(kind.count, "device_attributes/shared/decoder_count")
-    ofa_count: int | None = reading(kind.count, "device_attributes/shared/ofa_count")
-    jpeg_count: int | None = reading(kind.count, "device_attributes/shared/jpg_count")
+    multiprocessor_count: int | None = reading(kind.small, "device_attributes/shared/multiprocessor_count")
+    copy_engine_count: int | None = reading(kind.small, "device_attributes/shared/copy_engine_count")
+    encoder_count: int | None = reading(kind.small, "device_attributes/shared/encoder_count")
+    decoder_count: int | None = reading(kind.small, "device_attributes/shared/decoder_count")
+    ofa_count: int | None = reading(kind.small, "device_attributes/shared/ofa_count")
+    jpeg_count: int | None = reading(kind.small, "device_attributes/shared/jpg_count")
     ecc_volatile_sram_uncorrectable: int | None = reading(
         kind.count, "ecc_error_count/volatile_count/sram_uncorrectable"
     )
@@ -519,7 +519,7 @@ class SupportedClocks:
 class AccountedProcess:
     """A process recorded by accounting mode, running or ended."""
 
-    pid: int | None = reading(kind.count, "pid")
+    pid: int | None = reading(kind.number, "pid")
     utilization_gpu_percent: float | None = reading(kind.percent, "gpu_util")
     utilization_memory_percent: float | None = reading(kind.percent, "memory_util")
     memory_max_mib: int | None = reading(kind.mib, "max_memory_usage")
@@ -599,7 +599,7 @@ def build(of: type, strings: Mapping[str, str], gaps: Gaps, prefix: str = "", na
                 gaps.reasons[name + field_name] = reason
                 if reason in kind.VAGUE:
                     found = (prefix + path for path in declared.paths if prefix + path in strings)
-                    gaps.strings.update((name + path, strings[path]) for path in found)
+                    gaps.strings.update((path if prefix else name + path, strings[path]) for path in found)
             values[field_name] = value
         elif nested is not None:
             inner, path = nested

@@ -13,8 +13,11 @@ Names are taken as listed: real drivers have compute instances that are in no ta
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Callable, Generic, Iterator, Mapping, TypeVar
+
+from .values import gib, interpret, small
 
 
 class ListingError(Exception):
@@ -113,6 +116,7 @@ class ListedGpu:
     mig_devices: tuple[MigDevice, ...]
 
 
+Built = TypeVar("Built")
 Row = TypeVar("Row", GpuInstance, ComputeInstance)
 
 
@@ -133,6 +137,8 @@ _NONE = re.compile(
 )
 # Warnings about infoROM or persistence mode can accompany any output.
 _LONGEST_LINE = 200
+# A real one has a hundred characters. Some patterns need minutes for a row of 100,000 digits.
+_LONGEST_ROW = 1000
 _DIAGNOSTIC = re.compile(r"warning:", re.IGNORECASE)
 # A long name can be adjacent to the id after it.
 _GPU_INSTANCE_PROFILE = re.compile(r"(\d+)\s+MIG\s+(\S+?)\s*(\d+)\s+(\d+)/(\d+)\s+(\S+)\s+\S+\s+(\S+)\s+(\S+)\s+(\S+)")
@@ -174,61 +180,65 @@ def parse_gpu_instance_profiles(text: str) -> tuple[GpuInstanceProfile, ...]:
         match, engines = _GPU_INSTANCE_PROFILE.fullmatch(row), _ENGINES.fullmatch(more)
         if match is None or engines is None:
             continue
-        profiles.append(
-            GpuInstanceProfile(
-                gpu=int(match[1]),
-                name=match[2],
-                profile_id=int(match[3]),
-                free=int(match[4]),
-                total=int(match[5]),
-                memory_gib=_decimal(match[6]),
-                multiprocessors=_count(match[7]),
-                decoders=_count(match[8]),
-                encoders=_count(match[9]),
-                copy_engines=_count(engines[1]),
-                jpegs=_count(engines[2]),
-                ofas=_count(engines[3]),
+        with suppress(ValueError):
+            profiles.append(
+                GpuInstanceProfile(
+                    gpu=small(match[1]),
+                    name=match[2],
+                    profile_id=small(match[3]),
+                    free=small(match[4]),
+                    total=small(match[5]),
+                    memory_gib=interpret(match[6], gib)[0],
+                    multiprocessors=_count(match[7]),
+                    decoders=_count(match[8]),
+                    encoders=_count(match[9]),
+                    copy_engines=_count(engines[1]),
+                    jpegs=_count(engines[2]),
+                    ofas=_count(engines[3]),
+                )
             )
-        )
     return tuple(profiles)
 
 
 def parse_gpu_instances(text: str) -> tuple[GpuInstance, ...]:
     """Parse `mig -lgi`: existing GPU instances in the order printed, which is not that of their places."""
-    return tuple(_gpu_instance(_match(_GPU_INSTANCE, row)) for row in _table_rows(text, "GPU instances"))
+    return tuple(_row(_GPU_INSTANCE, _gpu_instance, row) for row in _table_rows(text, "GPU instances"))
 
 
 def _gpu_instance(match: re.Match[str]) -> GpuInstance:
-    return GpuInstance(int(match[1]), match[2], int(match[3]), int(match[4]), int(match[5]), int(match[6]))
+    return GpuInstance(small(match[1]), match[2], small(match[3]), small(match[4]), small(match[5]), small(match[6]))
 
 
 def parse_compute_instance_profiles(text: str) -> tuple[ComputeInstanceProfile, ...]:
     """Parse `mig -lcip`: profiles in each existing GPU instance, without rows that cannot be parsed."""
-    found = (_COMPUTE_INSTANCE_PROFILE.fullmatch(row) for row, _more in _pairs(text, "Compute instance profiles"))
-    return tuple(
-        ComputeInstanceProfile(
-            gpu=int(match[1]),
-            gpu_instance_id=int(match[2]),
-            name=match[3],
-            profile_id=int(match[4]),
-            default=match[5] == "*",
-            free=int(match[6]),
-            total=int(match[7]),
-            multiprocessors=_count(match[8]),
-        )
-        for match in found
-        if match is not None
+    profiles: list[ComputeInstanceProfile] = []
+    for row, _more in _pairs(text, "Compute instance profiles"):
+        with suppress(ListingError):
+            profiles.append(_row(_COMPUTE_INSTANCE_PROFILE, _compute_instance_profile, row))
+    return tuple(profiles)
+
+
+def _compute_instance_profile(match: re.Match[str]) -> ComputeInstanceProfile:
+    return ComputeInstanceProfile(
+        gpu=small(match[1]),
+        gpu_instance_id=small(match[2]),
+        name=match[3],
+        profile_id=small(match[4]),
+        default=match[5] == "*",
+        free=small(match[6]),
+        total=small(match[7]),
+        multiprocessors=_count(match[8]),
     )
 
 
 def parse_compute_instances(text: str) -> tuple[ComputeInstance, ...]:
     """Parse `mig -lci`: existing compute instances; their starts are relative to their GPU instance."""
-    return tuple(_compute_instance(_match(_COMPUTE_INSTANCE, row)) for row in _table_rows(text, "Compute instances"))
+    return tuple(_row(_COMPUTE_INSTANCE, _compute_instance, row) for row in _table_rows(text, "Compute instances"))
 
 
 def _compute_instance(match: re.Match[str]) -> ComputeInstance:
     return ComputeInstance(
-        int(match[1]), int(match[2]), match[3], int(match[4]), int(match[5]), _count(match[6]), _count(match[7])
+        small(match[1]), small(match[2]), match[3], small(match[4]), small(match[5]), _given(match[6]), _given(match[7])
     )
 
 
@@ -241,8 +251,9 @@ def parse_placements(text: str) -> tuple[Placements, ...]:
             continue
         if match is None:
             raise ListingError(f"not understood: {line}")
-        starts = tuple(int(start) for start in match[4].replace(",", " ").split())
-        placements.append(Placements(int(match[1]), _count(match[2]), int(match[3]), starts, int(match[5])))
+        with suppress(ValueError):
+            starts = tuple(map(small, match[4].replace(",", " ").split()))
+            placements.append(Placements(small(match[1]), _given(match[2]), small(match[3]), starts, small(match[5])))
     return tuple(placements)
 
 
@@ -251,19 +262,25 @@ def parse_devices(text: str) -> tuple[ListedGpu, ...]:
     gpus: list[ListedGpu] = []
     devices: list[MigDevice] = []
     for line in map(str.strip, text.splitlines()):
-        gpu = _GPU_LINE.fullmatch(line)
-        device = _MIG_LINE.fullmatch(line)
-        if gpu is not None:
+        if _GPU_LINE.fullmatch(line):
             devices = []
-            gpus.append(ListedGpu(int(gpu[1]), gpu[2], gpu[3], ()))
-        elif device is not None:
+            gpus.append(_row(_GPU_LINE, _listed_gpu, line))
+        elif _MIG_LINE.fullmatch(line):
             if not gpus:
                 raise ListingError(f"a MIG device before any GPU: {line}")
-            ids = _IDS_IN_UUID.fullmatch(device[3])
-            instance, compute = (int(ids[1]), int(ids[2])) if ids else (None, None)
-            devices.append(MigDevice(int(device[2]), device[1], device[3], instance, compute))
+            devices.append(_row(_MIG_LINE, _mig_device, line))
             gpus[-1] = ListedGpu(gpus[-1].index, gpus[-1].name, gpus[-1].uuid, tuple(devices))
     return tuple(gpus)
+
+
+def _listed_gpu(match: re.Match[str]) -> ListedGpu:
+    return ListedGpu(small(match[1]), match[2], match[3], ())
+
+
+def _mig_device(match: re.Match[str]) -> MigDevice:
+    ids = _IDS_IN_UUID.fullmatch(match[3])
+    instance, compute = (small(ids[1]), small(ids[2])) if ids else (None, None)
+    return MigDevice(small(match[2]), match[1], match[3], instance, compute)
 
 
 def _content(text: str) -> Iterator[str]:
@@ -283,7 +300,7 @@ def _table_rows(text: str, title: str) -> Iterator[str]:
         closed = is_frame and len(line) == width
         if is_frame:
             continue
-        if not (line.startswith("|") and line.endswith("|")):
+        if not (line.startswith("|") and line.endswith("|") and len(line) <= _LONGEST_ROW):
             raise ListingError(f"expected the table {title!r}, found: {line[:_LONGEST_LINE]}")
         cells = line.strip("|").strip()
         if in_rows:
@@ -317,11 +334,11 @@ def _listing(text: str, title: str, pattern: re.Pattern[str], build: Callable[[r
     rows: list[Row] = []
     unread: dict[int, str] = {}
     for cells in _table_rows(text, title):
-        match = pattern.fullmatch(cells)
-        row = build(match) if match is not None else None
-        if row is not None and sizes_of(row.name) is not None:
-            rows.append(row)
-            continue
+        with suppress(ListingError):
+            row = _row(pattern, build, cells)
+            if sizes_of(row.name) is not None:
+                rows.append(row)
+                continue
         index = _LEADING_INDEX.match(cells)
         if index is None:
             raise ListingError(f"not understood: {cells[:_LONGEST_LINE]}")
@@ -332,16 +349,21 @@ def _listing(text: str, title: str, pattern: re.Pattern[str], build: Callable[[r
     return Listing(tuple(rows), unread, none)
 
 
-def _match(pattern: re.Pattern[str], text: str) -> re.Match[str]:
+def _row(pattern: re.Pattern[str], build: Callable[[re.Match[str]], Built], text: str) -> Built:
+    """Build what a row says; raises ListingError where it has another form or an impossible number."""
     match = pattern.fullmatch(text)
-    if match is None:
-        raise ListingError(f"not understood: {text[:_LONGEST_LINE]}")
-    return match
+    if match is not None:
+        with suppress(ValueError):
+            return build(match)
+    raise ListingError(f"not understood: {text[:_LONGEST_LINE]}")
+
+
+def _given(text: str | None) -> int | None:
+    """The number of an optional part of a row."""
+    return None if text is None else small(text)
 
 
 def _count(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdigit() else None
-
-
-def _decimal(text: str) -> float | None:
-    return float(text) if re.fullmatch(r"\d+(?:\.\d+)?", text) else None
+    """The number in a cell; None for one without a number."""
+    number: int | None = interpret(text, small)[0]
+    return number

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from .values import interpret, small
+
 _HANDLE = re.compile(
     r"(?:device handle for|problem with) gpu\s*"
     r"(?:(?P<bus>(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])|(?P<index>\d+)(?::\s*(?P<bus_too>[0-9a-f:]+\.[0-7]))?)"
@@ -30,7 +32,7 @@ def failed_gpus(text: str) -> tuple[FailedGpu, ...]:
     """GPUs in the lines "Unable to determine the device handle for GPU ...", in each of their forms, and "Problem with
     GPU ..."."""
     return tuple(
-        FailedGpu(_number(line["index"]), line["bus"] or line["bus_too"], line["reason"])
+        FailedGpu(interpret(line["index"], small)[0], line["bus"] or line["bus_too"], line["reason"])
         for line in _HANDLE.finditer(text)
     )
 
@@ -38,7 +40,3 @@ def failed_gpus(text: str) -> tuple[FailedGpu, ...]:
 def corrupted_inforoms(text: str) -> tuple[str, ...]:
     """PCI bus ids, as printed, in the lines "infoROM is corrupted at gpu ..."."""
     return tuple(line["bus"] for line in _INFOROM.finditer(text))
-
-
-def _number(text: str | None) -> int | None:
-    return None if text is None else int(text)

@@ -9,7 +9,7 @@ import contextlib
 import os
 from dataclasses import dataclass
 
-from .values import bus_id
+from .values import bus_id, interpret, small
 
 DEVICES = "/sys/bus/pci/devices"
 DRIVEN = "/proc/driver/nvidia/gpus"
@@ -59,7 +59,6 @@ def _nvidia_devices() -> tuple[PciDevice, ...]:
         except ValueError:
             continue
         if _read(path, "vendor") == _NVIDIA:
-            numa_node = _read(path, "numa_node")
             found.append(
                 PciDevice(
                     pci_bus_id=address,
@@ -67,7 +66,7 @@ def _nvidia_devices() -> tuple[PciDevice, ...]:
                     class_id=_read(path, "class"),
                     driver=_driver(path),
                     # The kernel reports -1 where the firmware assigns no node.
-                    numa_node=int(numa_node) if numa_node.isdecimal() else None,
+                    numa_node=interpret(_read(path, "numa_node"), small)[0],
                 )
             )
     return tuple(found)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from math import isfinite
 
 from . import values as readings
 
@@ -19,9 +18,11 @@ _AFFINITIES = {"CPU Affinity": "cpu_affinity", "NUMA Affinity": "numa_affinity",
 _SELF = "X"
 _NVLINK_GPU = re.compile(r"GPU (\d+): .*\(UUID: ([^)\s]+)\)")
 _NVLINK_LINK = re.compile(r"\s+Link (\d+): (.+?)\s*$")
-_SPEED = re.compile(r"([0-9.]+) GB/s")
+_SPEED = re.compile(r"[0-9.]+ GB/s")
 _REMOTE = re.compile(r"Remote Device ([0-9A-Fa-f:]+\.[0-7]): Link (\d+)")
 _COUNTER = re.compile(r"([^:]+): (\S+)")
+# A rate of bit errors, such as 1e-15.
+_RATE = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,20})?(?:[eE]-[0-9]{1,3})?")
 # The other end of a link to a switch that is not visible in a virtual machine.
 _NOWHERE = "ffffffff:ff:ff.0"
 
@@ -109,8 +110,9 @@ def parse_nvlinks(text: str) -> dict[str, tuple[NvLink, ...]]:
             uuid = gpu[2]
             links[uuid] = {}
         elif entry is not None and uuid is not None:
-            number = int(entry[1])
-            links[uuid][number] = _with_fact(links[uuid].get(number, NvLink(number)), entry[2])
+            number, _reason = readings.interpret(entry[1], readings.small)
+            if number is not None:
+                links[uuid][number] = _with_fact(links[uuid].get(number, NvLink(number)), entry[2])
     return {key: tuple(value.values()) for key, value in links.items()}
 
 
@@ -118,25 +120,23 @@ def _with_fact(link: NvLink, text: str) -> NvLink:
     """`link` with the information of one line: its state, its other end, or one of its counters."""
     remote = _REMOTE.fullmatch(text)
     if remote is not None:
-        address = readings.bus_id(remote[1])
-        known = address != _NOWHERE
-        return replace(
-            link, remote_pci_bus_id=address if known else None, remote_link=int(remote[2]) if known else None
+        address, number = (
+            readings.interpret(text, kind)[0]
+            for text, kind in ((remote[1], readings.bus_id), (remote[2], readings.small))
         )
+        known = address not in (None, _NOWHERE)
+        return replace(link, remote_pci_bus_id=address if known else None, remote_link=number if known else None)
     counter = _COUNTER.fullmatch(text)
     if counter is not None:
         value = (readings.enum(counter[1]), _number(counter[2]))
         return replace(link, error_counters=(*link.error_counters, value))
-    speed = _SPEED.fullmatch(text)
+    speed = readings.interpret(text, readings.gb_per_second)[0] if _SPEED.fullmatch(text) else None
     if speed is not None:
-        return replace(link, active=True, speed_gb_per_second=float(speed[1]))
+        return replace(link, active=True, speed_gb_per_second=speed)
     return replace(link, active=False) if "inactive" in text.lower() else link
 
 
 def _number(text: str) -> float | None:
-    """A counter or a rate such as 1e-15; None for other text."""
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return None if not isfinite(value) else int(text) if text.isdecimal() else value
+    """A counter or a rate; None for other text."""
+    value, _reason = readings.interpret(text, readings.count)
+    return float(text) if value is None and not text.isdecimal() and _RATE.fullmatch(text) else value

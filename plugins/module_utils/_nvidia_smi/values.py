@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from math import isfinite
 from typing import Any, Callable, Mapping
 
 Kind = Callable[[str], Any]
@@ -85,8 +84,9 @@ MISSING = frozenset((ABSENT, "not_available", "not_supported", "deprecated"))
 VAGUE = frozenset((UNREADABLE, FAILED))
 """Reasons that do not convey the whole text, which is therefore kept."""
 
-_NUMBER = re.compile(r"([+-]?[0-9]+(?:\.[0-9]+)?)\s*(.*)", re.DOTALL)
-_HEXADECIMAL = re.compile(r"(?:0[xX])?([0-9A-Fa-f]+)")
+# Converting thousands of digits is slow, or an error.
+_NUMBER = re.compile(r"([+-]?[0-9]{1,20}(?:\.[0-9]{1,20})?)\s*(.*)", re.DOTALL)
+_HEXADECIMAL = re.compile(r"(?:0[xX])?([0-9A-Fa-f]{1,32})")
 _BUS_ID = re.compile(r"(?:([0-9A-Fa-f]{1,8}):)?([0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])")
 # `GPU is lost.  Reboot the system to recover this GPU`, `NVML_ERROR_TIMEOUT`, `ERROR: ...`.
 _BEGINNINGS = (
@@ -99,7 +99,7 @@ _BEGINNINGS = (
     ("deprecated; ", "deprecated"),
 )
 # Since driver 610 deprecated fields may keep their value: `610.43.02 [Deprecated; ... Use KMD Version instead]`.
-_DEPRECATION = re.compile(r"\s+\[Deprecated[;,][^\]]*\]", re.IGNORECASE)
+_DEPRECATION = re.compile(r"(?<!\s)\s+\[Deprecated[;,][^\]]*\]", re.IGNORECASE)
 _TRUE = frozenset(("1", "yes", "true", "active", "on", "enabled", "supported"))
 _FALSE = frozenset(("0", "no", "false", "not active", "off", "disabled"))
 
@@ -109,7 +109,8 @@ _FALSE = frozenset(("0", "no", "false", "not active", "off", "disabled"))
 def interpret(text: str | None, kind: Kind) -> tuple[Any, str | None]:
     """Give `(value, None)`, or `(None, reason)` where the text is not a value: unknown is never zero.
 
-    Reasons: those of REASONS, `absent` (no such element) and `unreadable` (a text that does not fit the kind).
+    Reasons: those of REASONS, `absent` (no such element) and `unreadable` (a text that does not fit the kind, or a
+    number outside of its bounds).
     """
     if text is None:
         return None, ABSENT
@@ -181,33 +182,46 @@ def bus_id(text: str) -> str:
     return f"{match[1] or '':0>8}:{match[2]}".lower()
 
 
-def quantity(units: Mapping[str, float], whole: bool = True) -> Kind:
-    """A number with one of `units`, which map to the factor to the reading's unit."""
+def quantity(units: Mapping[str, float], lowest: float, highest: float, whole: bool = True) -> Kind:
+    """A number with one of `units`, which map to the factor to the reading's unit; `lowest` and `highest` are in it."""
 
     def convert(text: str) -> float | int:
         match = _NUMBER.fullmatch(text)
         if match is None or match[2] not in units:
             raise ValueError(text)
-        if whole and units[match[2]] == 1:
-            return int(match[1])
-        value = float(match[1]) * units[match[2]]
-        if not isfinite(value):
+        factor = units[match[2]]
+        # Adding zero makes zero of minus zero.
+        value = int(match[1]) if whole and factor == 1 else float(match[1]) * factor + 0.0
+        # 5 KiB is not 0 MiB.
+        if not lowest <= value <= highest or (whole and 0 < abs(value) < 1):
             raise ValueError(text)
         return round(value) if whole else value
 
     return convert
 
 
+# Wider than any GPU of the next ten years needs. NVML's number for unknown, which has all bits set, is out of bounds.
 # CSV with `nounits` omits the unit, so each kind accepts a bare number as well.
-count = quantity({"": 1, "bank(s)": 1, "x": 1})
-mib = quantity({"": 1, "MiB": 1, "MB": 1, "GiB": 1024, "KiB": 1 / 1024})
-watt = quantity({"": 1, "W": 1, "mW": 0.001}, whole=False)
-mhz = quantity({"": 1, "MHz": 1})
-celsius = quantity({"": 1, "C": 1})
-percent = quantity({"": 1, "%": 1}, whole=False)
-seconds = quantity({"": 1, "s": 1, "seconds": 1})
-milliseconds = quantity({"": 1, "ms": 1})
-microseconds = quantity({"": 1, "us": 1, "ms": 1000})
-kb_per_second = quantity({"": 1, "KB/s": 1, "MB/s": 1000})
-millivolt = quantity({"": 1, "mV": 1, "V": 1000}, whole=False)
-gb_per_second = quantity({"": 1, "GB/s": 1, "MB/s": 0.001}, whole=False)
+_CENTURY = 36_525 * 86_400
+# JSON's readers keep whole numbers up to it.
+count = quantity({"": 1}, 0, 2**53)
+# Numbers of 32 bits: process ids, ids given by a driver, small counters.
+number = quantity({"": 1, "bank(s)": 1}, 0, 2**32 - 2)
+# Indexes, ids within a GPU or a board, slices, engines.
+small = quantity({"": 1}, 0, 2**16 - 2)
+# The generation or the lanes of a PCI link.
+link = quantity({"": 1, "x": 1}, 0, 64)
+mib = quantity({"": 1, "MiB": 1, "MB": 1, "GiB": 1024, "KiB": 1 / 1024}, 0, 2**30)
+gib = quantity({"": 1}, 0, 2**20, whole=False)
+watt = quantity({"": 1, "W": 1, "mW": 0.001}, 0, 100_000, whole=False)
+mhz = quantity({"": 1, "MHz": 1}, 0, 100_000)
+# T.Limit readings are below zero.
+celsius = quantity({"": 1, "C": 1}, -273, 1000)
+# Fans may turn faster than their rated speed.
+percent = quantity({"": 1, "%": 1}, 0, 1000, whole=False)
+seconds = quantity({"": 1, "s": 1, "seconds": 1}, 0, _CENTURY)
+milliseconds = quantity({"": 1, "ms": 1}, 0, _CENTURY * 10**3)
+microseconds = quantity({"": 1, "us": 1, "ms": 1000}, 0, _CENTURY * 10**6)
+kb_per_second = quantity({"": 1, "KB/s": 1, "MB/s": 1000}, 0, 10**11)
+millivolt = quantity({"": 1, "mV": 1, "V": 1000}, 0, 100_000, whole=False)
+gb_per_second = quantity({"": 1, "GB/s": 1, "MB/s": 0.001}, 0, 100_000, whole=False)

@@ -22,17 +22,17 @@ _FIRST = "vGPU ID"
 class VGpu:
     """One vGPU in use; paths are nvidia-smi's labels."""
 
-    vgpu_id: int | None = gpu_schema.reading(kind.count, _FIRST)
+    vgpu_id: int | None = gpu_schema.reading(kind.number, _FIRST)
     uuid: str | None = gpu_schema.reading(kind.plain, "vGPU UUID")
     name: str | None = gpu_schema.reading(kind.plain, "vGPU Name")
-    type_id: int | None = gpu_schema.reading(kind.count, "vGPU Type")
+    type_id: int | None = gpu_schema.reading(kind.number, "vGPU Type")
     vm_uuid: str | None = gpu_schema.reading(kind.plain, "VM UUID", "VM ID")
     vm_name: str | None = gpu_schema.reading(kind.plain, "VM Name")
     mdev_uuid: str | None = gpu_schema.reading(kind.plain, "MDEV UUID")
     guest_driver_version: str | None = gpu_schema.reading(kind.plain, "Guest Driver Version")
     license_status: str | None = gpu_schema.reading(kind.plain, "License Status")
-    gpu_instance_id: int | None = gpu_schema.reading(kind.count, "GPU Instance ID")
-    placement_id: int | None = gpu_schema.reading(kind.count, "Placement ID")
+    gpu_instance_id: int | None = gpu_schema.reading(kind.small, "GPU Instance ID")
+    placement_id: int | None = gpu_schema.reading(kind.small, "Placement ID")
     ecc_mode: str | None = gpu_schema.reading(kind.enum, "ECC Mode")
     memory_total_mib: int | None = gpu_schema.reading(kind.mib, "FB Memory Usage/Total")
     memory_used_mib: int | None = gpu_schema.reading(kind.mib, "FB Memory Usage/Used")
@@ -43,10 +43,14 @@ class VGpu:
 
 @dataclass(frozen=True)
 class VGpus:
-    """The vGPUs of one GPU, and why some of their readings are unknown, by name starting with `vgpus.`."""
+    """The vGPUs of one GPU, and why some of their readings are unknown, by name starting with `vgpus.`.
+
+    `other` has the strings that could not be converted, by their path.
+    """
 
     vgpus: tuple[VGpu, ...]
     unknown: tuple[tuple[str, str], ...]
+    other: tuple[tuple[str, str], ...] = ()
 
 
 def parse_vgpus(text: str) -> Mapping[str, VGpus] | None:
@@ -58,7 +62,8 @@ def parse_vgpus(text: str) -> Mapping[str, VGpus] | None:
         gpu = _GPU.fullmatch(line)
         entry = _LINE.fullmatch(line)
         if gpu is not None:
-            found = gpus.setdefault(kind.bus_id(gpu[1]), [])
+            bus_id, _reason = kind.interpret(gpu[1], kind.bus_id)
+            found = None if bus_id is None else gpus.setdefault(bus_id, [])
         elif entry is not None and found is not None:
             indent, label, value = len(entry[1]), entry[2], entry[3]
             headings = [heading for heading in headings if heading[0] < indent]
@@ -77,4 +82,4 @@ def parse_vgpus(text: str) -> Mapping[str, VGpus] | None:
 def _read(strings: list[dict[str, str]]) -> VGpus:
     gaps = gpu_schema.Gaps()
     vgpus = tuple(gpu_schema.build(VGpu, vgpu, gaps, name=f"vgpus.{place}.") for place, vgpu in enumerate(strings))
-    return VGpus(vgpus, tuple(gaps.reasons.items()))
+    return VGpus(vgpus, tuple(gaps.reasons.items()), tuple(gaps.strings.items()))

@@ -371,6 +371,10 @@ def _supported_clocks(
             if reason in readings.VAGUE:
                 gaps.strings["supported_clocks/supported_mem_clock"] = text.strip()
             continue
+        for clock, (_value, why) in zip(item.iter("supported_graphics_clock"), graphics):
+            if why in readings.VAGUE:
+                gaps.reasons[f"supported_clocks.{len(clocks)}.graphics_mhz"] = why
+                gaps.strings["supported_clocks/supported_graphics_clock"] = (clock.text or "").strip()
         values = tuple(value for value, _reason in graphics if value is not None)
         if not values:
             gaps.reasons[f"supported_clocks.{len(clocks)}.graphics_mhz"] = (

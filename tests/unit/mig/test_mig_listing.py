@@ -201,6 +201,69 @@ def test_a_table_that_is_cut_off_is_an_error(parse: Callable[[str], object], tex
         parse(text[: int(len(text) * share)])
 
 
+HUGE = ("1" + 26 * "0", "65535", "9" * 300, "\N{ARABIC-INDIC DIGIT THREE}")
+
+
+def table(text: str, old: str, new: str) -> str:
+    """A table with another row, whose frame is as wide."""
+    assert old in text
+    wide = text.replace(old, new)
+    width = max(map(len, wide.splitlines()))
+    return "\n".join(line[:-1] + (width - len(line)) * line[-2] + line[-1] for line in wide.split("\n") if line)
+
+
+@pytest.mark.parametrize("number", HUGE)
+def test_an_impossible_number_makes_a_row_unreadable(number: str) -> None:
+    wide = table(COMPUTE_450, "|   0      7       MIG 1g.5gb           0         0  ", f"| 0 7 MIG 1g.5gb 0 {number}")
+    with pytest.raises(ListingError, match=r"not understood: 0 7 MIG 1g\.5gb"):
+        listing.parse_compute_instances(wide)
+    found = listing.list_compute_instances(wide)
+    assert [row.gpu_instance_id for row in found.rows] == [11]
+    assert list(found.unread) == [0]
+    wide = table(COMPUTE_450, "0         0     |", f"0 0 {number}:1 |")
+    assert [row.gpu_instance_id for row in listing.list_compute_instances(wide).rows] == [11]
+    wide = table(PROFILES_450, "MIG 1g.5gb     19 ", f"MIG 1g.5gb {number} ")
+    assert [row.name for row in listing.parse_gpu_instance_profiles(wide)] == ["7g.40gb"]
+    wide = table(COMPUTE_PROFILES_535, "|   0      2       MIG 1c.2g.12gb ", f"| 0 {number} MIG 1c.2g.12gb ")
+    assert [row.name for row in listing.parse_compute_instance_profiles(wide)] == ["2g.12gb"]
+
+
+@pytest.mark.parametrize("number", HUGE)
+def test_an_impossible_number_in_a_cell_is_not_known(number: str) -> None:
+    wide = table(PROFILES_450, "4.75       No     14     0 ", f"{number}0 No {number} 0 ")
+    first = listing.parse_gpu_instance_profiles(wide)[0]
+    assert (first.name, first.multiprocessors, first.decoders) == ("1g.5gb", None, 0)
+    assert first.memory_gib is None or first.memory_gib == 655350
+
+
+@pytest.mark.parametrize("number", HUGE)
+def test_placements_with_an_impossible_number_are_left_out(number: str) -> None:
+    good = "GPU  0 Profile ID 19 Placements: {0,1}:1\n"
+    for line in (
+        f"GPU  {number} Profile ID 14 Placements: {{0}}:2",
+        f"GPU  0 GI {number} Profile ID 14 Placements: {{0}}:2",
+        f"GPU  0 Profile ID {number} Placements: {{0}}:2",
+        f"GPU  0 Profile ID 14 Placements: {{0,{number}}}:2",
+        f"GPU  0 Profile ID 14 Placements: {{0}}:{number}",
+    ):
+        (only,) = listing.parse_placements(good + line + "\n")
+        assert only.profile_id == 19
+
+
+@pytest.mark.parametrize("number", HUGE)
+def test_a_device_with_an_impossible_number_is_an_error(number: str) -> None:
+    for old, new in (("GPU 1:", f"GPU {number}:"), ("Device 1:", f"Device {number}:"), ("a/2/1)", f"a/{number}/1)")):
+        assert old in DEVICES_450
+        with pytest.raises(ListingError, match="not understood: "):
+            listing.parse_devices(DEVICES_450.replace(old, new))
+
+
+def test_a_row_of_many_digits_costs_nothing() -> None:
+    wide = table(COMPUTE_450, "MIG 1g.5gb           0         0  ", "MIG " + "1" * 100_000)
+    with pytest.raises(ListingError, match="Compute instances"):
+        listing.list_compute_instances(wide)
+
+
 def test_another_table_is_an_error() -> None:
     with pytest.raises(ListingError, match="GPU instances"):
         listing.parse_gpu_instances(COMPUTE_450)
