@@ -10,13 +10,15 @@ from dataclasses import dataclass
 
 from .values import interpret, small
 
+# Every address that fits is one for `values.bus_id`.
+_ADDRESS = r"(?:[0-9a-f]{1,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
 _HANDLE = re.compile(
     r"(?:device handle for|problem with) gpu\s*"
-    r"(?:(?P<bus>(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])|(?P<index>\d+)(?::\s*(?P<bus_too>[0-9a-f:]+\.[0-7]))?)"
+    rf"(?:(?P<bus>{_ADDRESS})|(?P<index>\d+)(?::\s*(?P<bus_too>{_ADDRESS}))?)"
     r"\s*:\s*(?P<reason>.*\S)",
     re.IGNORECASE,
 )
-_INFOROM = re.compile(r"infoROM is corrupted at gpu\s*(?P<bus>[0-9a-f:]+\.[0-7])", re.IGNORECASE)
+_INFOROM = re.compile(rf"infoROM is corrupted at gpu\s*(?P<bus>{_ADDRESS})", re.IGNORECASE)
 
 
 @dataclass(frozen=True)

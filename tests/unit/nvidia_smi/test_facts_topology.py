@@ -122,12 +122,21 @@ LOST = "GPU is lost.  Reboot the system to recover this GPU"
         (f"Unable to determine the device handle for GPU1: {LOST}", 1, None),
         (f"Unable to determine the device handle for gpu 1: {LOST}", 1, None),
         (f"Unable to determine the device handle for GPU 00000000:C5:00.0: {LOST}", None, "00000000:C5:00.0"),
+        (f"Unable to determine the device handle for GPU 000:BA:00.0: {LOST}", None, "000:BA:00.0"),
+        (f"Problem with GPU 1: {LOST}", 1, None),
+        (f"Problem with GPU 00000000:C5:00.0: {LOST}", None, "00000000:C5:00.0"),
     ],
 )
 def test_spellings_of_a_failed_gpu(line: str, index: int | None, address: str | None) -> None:
     text = f"GPU 0: NVIDIA H200 (UUID: GPU-1)\n{line}\n\n"
     assert messages.failed_gpus(text) == (messages.FailedGpu(index, address, LOST),)
     assert messages.failed_gpus(text.replace(line, "")) == ()
+
+
+def test_a_malformed_address_is_no_address() -> None:
+    text = f"Unable to determine the device handle for GPU1: 0:0.0: {LOST}\nWARNING: infoROM is corrupted at gpu ::.0\n"
+    assert messages.failed_gpus(text) == (messages.FailedGpu(1, None, f"0:0.0: {LOST}"),)
+    assert messages.corrupted_inforoms(text) == ()
 
 
 def test_corrupted_inforoms(corpus: Path | None) -> None:
