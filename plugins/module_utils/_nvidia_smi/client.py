@@ -48,6 +48,7 @@ _LONGEST_QUOTE = 600
 _GPUS_A_BATCH = 8
 # More than any host has: whatever is replied, no GPU is asked for beyond.
 _MOST_GPUS = 64
+_POLL_SECONDS = 1.0
 RUN_SECONDS = 1800.0
 """Time limit of all calls of a run that sets none, where ten calls need no more: real runs take minutes."""
 RESTORE_SECONDS = 120.0
@@ -81,12 +82,12 @@ class Smi:
         executable: str,
         retry_policy: RetryPolicy = RetryPolicy(),
         run: Run | None = None,
-        sleep: Callable[[float], None] = time.sleep,
+        sleep: Callable[[float], None] | None = None,
         time_limit: float | None = None,
     ) -> None:
         self.executable = find_executable(executable)
         self.retry_policy = retry_policy
-        self.sleep = sleep
+        self.sleep = sleep or self._sleep
         self.commands: list[str] = []
         self.calls = 0
         self.asked: list[CommandResult] = []
@@ -217,6 +218,12 @@ class Smi:
         if self._deadline is None:
             self._deadline = time.monotonic() + max(RUN_SECONDS, 10 * self.retry_policy.timeout)
         return self._deadline - time.monotonic()
+
+    def _sleep(self, seconds: float) -> None:
+        """Wait before a retry, while there is time and somebody waits for the result."""
+        end = time.monotonic() + min(seconds, max(0.0, self._left()))
+        while (self.commands or not connection.is_gone()) and time.monotonic() < end:
+            time.sleep(max(0.0, min(_POLL_SECONDS, end - time.monotonic())))
 
     def _require_time(self) -> None:
         """Raise HostError where nothing more is to be read."""

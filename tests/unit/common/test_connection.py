@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,8 @@ from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import Ch
 from ansible_collections.gpu.fleet.plugins.module_utils._common.lock import host_lock
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.client import RESTORE_SECONDS, RetryPolicy, Smi
+
+from tests.conftest import ROOT
 
 
 @pytest.fixture
@@ -73,6 +78,42 @@ def test_nobody_waits_for_a_lock_in_vain(tmp_path: Path, output: tuple[int, int]
         with host_lock(path, 600):
             pass
     assert time.monotonic() - began < 10
+
+
+def test_a_module_ends_when_its_reader_does(tmp_path: Path) -> None:
+    """A process of its own, whose calls take a second each; it would read four times what is no document."""
+    calls = tmp_path / "calls"
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f'#!/bin/sh\necho "$*" >>{calls}\nsleep 1\necho nonsense\n')
+    program.chmod(0o755)
+    options = {"executable": str(program), "enabled": True, "timeout": 5}
+    command = [sys.executable, "-c", _MODULE, json.dumps(options), str(tmp_path / "lock")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=ROOT) as module:
+        assert module.stdout is not None
+        _wait_for(lambda: calls.exists() and "-lgi" in calls.read_text())
+        module.stdout.close()
+        module.wait(timeout=20)
+    assert sorted(calls.read_text().splitlines()) == ["-q -x", "mig -lgi"]
+
+
+_MODULE = """
+import sys
+from ansible.module_utils.testing import patch_module_args
+import json
+from tests import conftest
+from ansible_collections.gpu.fleet.plugins.module_utils._change import context
+from ansible_collections.gpu.fleet.plugins.modules import mig_profile
+context.LOCK = sys.argv[2]
+with patch_module_args(json.loads(sys.argv[1])):
+    mig_profile.main()
+"""
+
+
+def _wait_for(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_no_call_is_made_when_the_time_is_over() -> None:
