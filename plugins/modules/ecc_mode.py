@@ -96,6 +96,7 @@ options:
   timeout:
     description:
       - Seconds after which a call of nvidia-smi and its children are ended. Resetting a GPU takes several seconds.
+      - All calls of a run together take at most half an hour, or ten times this where that is longer.
       - From 0.1 to 86400.
     type: float
     default: 60
