@@ -22,3 +22,8 @@ class RunError(ChangeError):
     def __init__(self, message: str, result: Mapping[str, Any]) -> None:
         super().__init__(message)
         self.result = result
+
+
+def result_of(error: ChangeError) -> Mapping[str, Any]:
+    """What a module returns next to the message of a failure: what was changed before it, if anything was."""
+    return error.result if isinstance(error, RunError) else {}
