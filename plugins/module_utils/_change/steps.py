@@ -70,7 +70,8 @@ def carry_out(
         if not todo or (failed is not None and _is_final(failed)):
             break
     if todo:
-        raise StepsError(_describe(steps, [*todo, *skipped], results))
+        hangs = any(step in results and results[step].timed_out for step in todo)
+        raise StepsError(_describe(steps, [*todo, *skipped], results), is_hang=hangs)
     return skipped
 
 
@@ -109,7 +110,8 @@ def is_unsupported(result: CommandResult) -> bool:
 
 
 def _is_final(result: CommandResult) -> bool:
-    return status(result) in NON_RETRYABLE or is_unsupported(result)
+    # A call that hangs has taken its time already, and would most likely hang again.
+    return result.timed_out or status(result) in NON_RETRYABLE or is_unsupported(result)
 
 
 def _describe(steps: Sequence[Step], missing: Sequence[Step], results: dict[Step, CommandResult]) -> str:

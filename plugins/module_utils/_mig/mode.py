@@ -71,7 +71,8 @@ class ModeChanger:
                 left = [host.find(name).label for name in desired if hangs and name not in message and name != identity]
                 raise ChangeError(
                     f"MIG mode of {gpu.label} cannot be {word}: {message.get(identity) or 'it was changed back'}"
-                    f"{'; not tried: ' if left else ''}{', '.join(left)}"
+                    f"{'; not tried: ' if left else ''}{', '.join(left)}",
+                    is_hang=hangs,
                 )
         if self._may_reset:
             done = self._resetter(host).reset([gpu.gpu for gpu in map(host.find, desired) if gpu.is_pending])

@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Callable, Sequence
 
-from .._common.errors import ChangeError, HostError
+from .._common.errors import ChangeError, HostError, HostHangError
 from .._common.runner import CommandResult, find_executable, run_all
 from . import failures
 from .gpu import Basics, Gpu
@@ -101,7 +101,8 @@ class Smi:
                 results[place] = result
         for result in results:
             if not _is_read(result, accept):
-                raise HostError(_why_unread(result))
+                is_of_all = result.timed_out and "-i" not in result.argv
+                raise (HostHangError if is_of_all else HostError)(_why_unread(result), is_hang=result.timed_out)
         return tuple(result.text for result in results)
 
     def _without_lost(self, arguments: Sequence[str]) -> Sequence[str]:
