@@ -17,10 +17,10 @@ from .._common import resets
 from .._common.runner import CommandResult
 from .._nvidia_smi import selection
 from .._nvidia_smi.blockers import Blocker
-from .._nvidia_smi.client import DENIED, NOT_FOUND, Smi, explain, quote, status
-from .._nvidia_smi.client import IN_USE as USED
+from .._nvidia_smi.client import Smi, explain, quote, status
 from .._nvidia_smi.gpu import Gpu
 from .locked_clocks import invalidate_clocks
+from .steps import is_refused
 
 NOT_RESET = "not reset: "
 IN_USE = NOT_RESET + "it is in use"
@@ -30,8 +30,7 @@ _TOGETHER = re.compile(r"must be reset together|do not meet the reset criterion"
 _APPEND = re.compile(r"append the following device indexes to the command line and retry(.*)", re.I | re.S)
 _DEVICE = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]|GPU-[0-9a-f-]{36}|\b[0-9]{1,3}\b", re.I)
 
-# Not supported is 3.
-_REFUSALS = (3, DENIED, NOT_FOUND, USED)
+_NOT_SUPPORTED = 3
 
 FindBlockers = Callable[[Gpu], Sequence[Blocker]]
 WhyNot = Callable[[Gpu], "str | None"]
@@ -129,7 +128,7 @@ class Resetter:
 
 def may_have_reset(reply: CommandResult) -> bool:
     """Whether a call of `--gpu-reset` has reset its GPUs, as far as its result shows: a refusal has not."""
-    return reply.start_error is None and status(reply) not in _REFUSALS
+    return not is_refused(reply) and status(reply) != _NOT_SUPPORTED
 
 
 def _labels(gpus: Sequence[Gpu]) -> str:

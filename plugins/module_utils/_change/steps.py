@@ -10,7 +10,7 @@ from typing import Callable, Iterable, Sequence
 
 from .._common.errors import ChangeError
 from .._common.runner import CommandResult
-from .._nvidia_smi.client import IN_USE, NON_RETRYABLE, Smi, explain, quote, status
+from .._nvidia_smi.client import DENIED, IN_USE, NON_RETRYABLE, NOT_FOUND, Smi, explain, quote, status
 from .assignment import ADVICE
 
 # A call without effect is repeated once, in case of a transient fault; more attempts would hide a persistent one.
@@ -107,6 +107,11 @@ def is_unsupported(result: CommandResult) -> bool:
     """Whether nvidia-smi reports that the GPU lacks the setting; usually with exit status 0."""
     message = quote(result).lower()
     return result.rc in (0, 3) and any(text in message for text in _UNSUPPORTED)
+
+
+def is_refused(result: CommandResult) -> bool:
+    """Whether nvidia-smi reports that it has done nothing, for want of rights or since the GPU is in use."""
+    return result.start_error is not None or status(result) in (DENIED, NOT_FOUND, IN_USE) or is_unsupported(result)
 
 
 def _is_final(result: CommandResult) -> bool:
