@@ -292,3 +292,19 @@ def test_a_file_that_had_no_option_stays(run: Any, place: Path, text: str) -> No
     lay(place, text)
     assert run(earlier={"debug": True})["changed"] is False
     assert place.read_text() == text
+
+
+def test_what_another_process_replaces_at_once_was_written_before(
+    run: Any, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lay(place, "{}")
+    really = daemon_json_run.atomic_write
+
+    def write(path: str, *arguments: Any) -> None:
+        really(path, *arguments)
+        place.write_text('{"mtu": 1400}')
+
+    monkeypatch.setattr(daemon_json_run, "atomic_write", write)
+    result = run(options={"debug": True})
+    assert result["failed"] and "written by another process" in result["msg"]
+    assert result["changed"] is True and Path(result["backup_file"]).read_text() == "{}"
