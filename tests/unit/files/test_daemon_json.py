@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
+from ansible_collections.gpu.fleet.plugins.module_utils._common.atomic_write import atomic_write
 from ansible_collections.gpu.fleet.plugins.module_utils._files import daemon_json as merging
 from ansible_collections.gpu.fleet.plugins.module_utils._files import daemon_json_run
 from ansible_collections.gpu.fleet.plugins.modules import daemon_json
@@ -298,10 +299,9 @@ def test_what_another_process_replaces_at_once_was_written_before(
     run: Any, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lay(place, "{}")
-    really = daemon_json_run.atomic_write
 
     def write(path: str, *arguments: Any) -> None:
-        really(path, *arguments)
+        atomic_write(path, *arguments)
         place.write_text('{"mtu": 1400}')
 
     monkeypatch.setattr(daemon_json_run, "atomic_write", write)

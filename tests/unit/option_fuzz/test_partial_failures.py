@@ -112,8 +112,8 @@ def _with_steps(subject: Subject, steps: Steps) -> tuple[Subject, list[Bench]]:
         if isinstance(bench.gpus, StateHost):
             units = bench.gpus.units
             calls = units.run
-            units.run = lambda commands, limit: [  # type: ignore[method-assign]
-                call(command, limit, lambda words, _limit: calls([words], 0)[0]) for command in commands
+            units.run = lambda commands, timeout: [  # type: ignore[method-assign]
+                call(command, timeout, lambda words, limit: calls([words], limit)[0]) for command in commands
             ]
         benches[:] = [bench, copy.deepcopy(Bench(root, results=bench.results))]
         return bench

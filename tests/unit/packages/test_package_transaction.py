@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -736,8 +737,8 @@ def test_a_program_that_saves_packages_is_a_change_although_the_change_had_not_b
     found = PackagePlan({"pkg": "2.0"}, before={"pkg": "1.0"}, unavailable=("pkg",))
     failed = _output(stderr="E: no\n", rc=100)
     replies = [("--download-only", _output()), ("install dpkg-repack", _output(rc=rc)), ("env", failed)]
-    monkeypatch.setattr(apt.os, "makedirs", lambda *_arguments, **_options: None)
-    monkeypatch.setattr(apt.os, "listdir", lambda _path: [])
+    monkeypatch.setattr(os, "makedirs", lambda *_arguments, **_options: None)
+    monkeypatch.setattr(os, "listdir", lambda _path: [])
     result = _scripted(tmp_path, monkeypatch, found, replies)
     assert (result["refused"], result["begun"], result["changed"]) == (True, False, rc == 0)
 

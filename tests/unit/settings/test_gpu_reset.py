@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.gpu.fleet.plugins.module_utils._change import context, locked_clocks, reset_run
-from ansible_collections.gpu.fleet.plugins.module_utils._common import gpu_clients, resets
+from ansible_collections.gpu.fleet.plugins.module_utils._common import gpu_clients, resets, runner
 from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
 from ansible_collections.gpu.fleet.plugins.module_utils._common.systemd import Unit
@@ -56,11 +56,10 @@ def reset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunModule:
 def failing(patch: pytest.MonkeyPatch, host: SettingsHost, way: str, number: int) -> FaultInjector:
     """Let the reset of this number fail."""
     injector = FaultInjector(host, WAYS[way], number, False, lambda words: "--gpu-reset" in words)
-    really_run = client.run_all
 
     def run_all(commands: Sequence[Sequence[str]], timeout: float) -> list[CommandResult]:
         return [
-            injector(list(command[1:]), lambda command=command: really_run([command], timeout)[0])  # type: ignore[misc]
+            injector(list(command[1:]), lambda command=command: runner.run_all([command], timeout)[0])  # type: ignore[misc]
             for command in commands
         ]
 
