@@ -93,13 +93,13 @@ EXAMPLES = r"""
 RETURN = r"""
 files:
   description: Files that were written or removed, or would be in check mode.
-  returned: success
+  returned: success, and a failure after changes
   type: list
   elements: str
   sample: [/etc/containerd/conf.d/99-nvidia.toml]
 previous:
   description: The content that these files had, null for one that did not exist, for M(gpu.fleet.unit_restart).
-  returned: success
+  returned: success, and a failure after changes
   type: dict
   sample: {/etc/containerd/conf.d/99-nvidia.toml: null}
 """

@@ -106,7 +106,7 @@ created:
   sample: false
 backup_file:
   description: Backup of the previous file.
-  returned: when an existing file was changed
+  returned: when an existing file was changed, also in a failure after that
   type: str
   sample: /etc/docker/daemon.json.4711.2026-01-31@12:00:00~
 """

@@ -75,13 +75,13 @@ EXAMPLES = r"""
 RETURN = r"""
 written:
   description: Files that were written, or would be in check mode.
-  returned: success
+  returned: success, and a failure after changes
   type: list
   elements: str
   sample: [/etc/example.conf]
 removed:
   description: Files that were removed, or would be in check mode.
-  returned: success
+  returned: success, and a failure after changes
   type: list
   elements: str
   sample: []

@@ -101,7 +101,7 @@ msg:
   type: str
 evicted:
   description: The pods whose eviction was accepted, as C(NAMESPACE/NAME), or would be asked for in check mode.
-  returned: success
+  returned: success, and a failure after changes
   type: list
   elements: str
 remaining:

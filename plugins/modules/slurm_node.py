@@ -106,7 +106,7 @@ EXAMPLES = r"""
 RETURN = r"""
 commands:
   description: The commands that were run, or would be in check mode.
-  returned: success
+  returned: success, and a failure after changes
   type: list
   elements: list
   sample: [[scontrol, update, NodeName=gpu1, State=RESUME]]

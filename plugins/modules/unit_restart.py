@@ -71,7 +71,7 @@ EXAMPLES = r"""
 RETURN = r"""
 reason:
   description: Why it was restarted, or would be in check mode; empty where it was not.
-  returned: success
+  returned: success, and a failure after changes
   type: str
   sample: docker.service was started before the last change of /etc/docker/daemon.json
 """
