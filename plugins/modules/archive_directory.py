@@ -92,7 +92,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpu.fleet.plugins.module_utils._common.bounds import WHOLE_TIMEOUT
-from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
+from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError, result_of
 from ansible_collections.gpu.fleet.plugins.module_utils._files.archive_run import run
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
@@ -111,7 +111,7 @@ def main() -> None:
     try:
         result = run(module.params, module.check_mode)
     except ChangeError as error:
-        module.fail_json(msg=str(error))
+        module.fail_json(msg=str(error), **result_of(error))
     module.exit_json(**result)
 
 

@@ -93,13 +93,13 @@ EXAMPLES = r"""
 RETURN = r"""
 files:
   description: Files that were written or removed, or would be in check mode.
-  returned: success
+  returned: success, and a failure after changes
   type: list
   elements: str
   sample: [/etc/containerd/conf.d/99-nvidia.toml]
 previous:
   description: The content that these files had, null for one that did not exist, for M(gpu.fleet.unit_restart).
-  returned: success
+  returned: success, and a failure after changes
   type: dict
   sample: {/etc/containerd/conf.d/99-nvidia.toml: null}
 """
@@ -107,7 +107,7 @@ previous:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
+from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError, result_of
 from ansible_collections.gpu.fleet.plugins.module_utils._files.containerd_run import run
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
@@ -128,7 +128,7 @@ def main() -> None:
     try:
         result = run(module)
     except ChangeError as error:
-        module.fail_json(msg=str(error))
+        module.fail_json(msg=str(error), **result_of(error))
     module.exit_json(**result)
 
 

@@ -106,7 +106,7 @@ created:
   sample: false
 backup_file:
   description: Backup of the previous file.
-  returned: when an existing file was changed
+  returned: when an existing file was changed, also in a failure after that
   type: str
   sample: /etc/docker/daemon.json.4711.2026-01-31@12:00:00~
 """
@@ -114,7 +114,7 @@ backup_file:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
+from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError, result_of
 from ansible_collections.gpu.fleet.plugins.module_utils._files.daemon_json_run import run
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
@@ -132,7 +132,7 @@ def main() -> None:
     try:
         result = run(module)
     except ChangeError as error:
-        module.fail_json(msg=str(error))
+        module.fail_json(msg=str(error), **result_of(error))
     module.exit_json(**result)
 
 

@@ -75,13 +75,13 @@ EXAMPLES = r"""
 RETURN = r"""
 written:
   description: Files that were written, or would be in check mode.
-  returned: success
+  returned: success, and a failure after changes
   type: list
   elements: str
   sample: [/etc/example.conf]
 removed:
   description: Files that were removed, or would be in check mode.
-  returned: success
+  returned: success, and a failure after changes
   type: list
   elements: str
   sample: []
@@ -90,7 +90,7 @@ removed:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
+from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError, result_of
 from ansible_collections.gpu.fleet.plugins.module_utils._files.file_set import run
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
@@ -107,7 +107,7 @@ def main() -> None:
     try:
         result = run(module.params, module.check_mode)
     except ChangeError as error:
-        module.fail_json(msg=str(error))
+        module.fail_json(msg=str(error), **result_of(error))
     module.exit_json(**result)
 
 

@@ -78,8 +78,16 @@ gpus:
   type: list
   elements: str
   sample: [GPU-5ee00000-0000-4000-8000-000000000000]
+reset:
+  description:
+    - UUIDs of the GPUs that were reset, or would be in check mode. After a failure it also has those that may have been
+      reset, as when C(nvidia-smi) did not respond.
+  returned: always
+  type: list
+  elements: str
+  sample: [GPU-5ee00000-0000-4000-8000-000000000000]
 blockers:
-  description: Processes that use one of the GPUs, so that none was reset.
+  description: Processes that use one of the GPUs, so that it was not reset.
   returned: always
   type: list
   elements: dict
@@ -105,7 +113,7 @@ blockers:
       type: str
       sample: null
 stopped_services:
-  description: Units that were stopped and started again.
+  description: Units that were stopped and started again. After a failure this alone is a change.
   returned: always
   type: list
   elements: str

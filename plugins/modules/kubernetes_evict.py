@@ -101,7 +101,7 @@ msg:
   type: str
 evicted:
   description: The pods whose eviction was accepted, as C(NAMESPACE/NAME), or would be asked for in check mode.
-  returned: success
+  returned: success, and a failure after changes
   type: list
   elements: str
 remaining:
@@ -132,7 +132,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpu.fleet.plugins.module_utils._common.bounds import TIMEOUT
-from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError, RunError
+from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError, result_of
 from ansible_collections.gpu.fleet.plugins.module_utils._kubernetes.api import connect
 from ansible_collections.gpu.fleet.plugins.module_utils._kubernetes.evict import run
 
@@ -153,10 +153,8 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     try:
         result = run(module.params, module.check_mode, connect(module, module.params["timeout"]))
-    except RunError as error:
-        module.fail_json(msg=str(error), **error.result)
     except ChangeError as error:
-        module.fail_json(msg=str(error))
+        module.fail_json(msg=str(error), **result_of(error))
     module.exit_json(**result)
 
 

@@ -106,7 +106,7 @@ EXAMPLES = r"""
 RETURN = r"""
 commands:
   description: The commands that were run, or would be in check mode.
-  returned: success
+  returned: success, and a failure after changes
   type: list
   elements: list
   sample: [[scontrol, update, NodeName=gpu1, State=RESUME]]
@@ -172,7 +172,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpu.fleet.plugins.module_utils._common.bounds import TIMEOUT
-from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
+from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError, result_of
 from ansible_collections.gpu.fleet.plugins.module_utils._slurm.run import run
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
@@ -193,7 +193,7 @@ def main() -> None:
     try:
         result = run(module.params, module.check_mode)
     except ChangeError as error:
-        module.fail_json(msg=str(error))
+        module.fail_json(msg=str(error), **result_of(error))
     module.exit_json(**result)
 
 

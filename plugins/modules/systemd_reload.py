@@ -79,7 +79,7 @@ containers:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
+from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError, result_of
 from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
 from ansible_collections.gpu.fleet.plugins.module_utils._common.systemd import Systemd
 from ansible_collections.gpu.fleet.plugins.module_utils._managed.reload import reload
@@ -98,7 +98,7 @@ def main() -> None:
     try:
         result = reload(module.params["units"], module.check_mode, HOST, SYSTEMD)
     except ChangeError as error:
-        module.fail_json(msg=str(error))
+        module.fail_json(msg=str(error), **result_of(error))
     for warning in result.pop("warnings"):
         module.warn(warning)
     module.exit_json(**result)

@@ -71,7 +71,7 @@ EXAMPLES = r"""
 RETURN = r"""
 reason:
   description: Why it was restarted, or would be in check mode; empty where it was not.
-  returned: success
+  returned: success, and a failure after changes
   type: str
   sample: docker.service was started before the last change of /etc/docker/daemon.json
 """
@@ -79,7 +79,7 @@ reason:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
+from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError, result_of
 from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
 from ansible_collections.gpu.fleet.plugins.module_utils._managed.restart import run
 
@@ -97,7 +97,7 @@ def main() -> None:
     try:
         result = run(module.params, module.check_mode, HOST)
     except ChangeError as error:
-        module.fail_json(msg=str(error))
+        module.fail_json(msg=str(error), **result_of(error))
     module.exit_json(**result)
 
 

@@ -9,7 +9,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import Any, Callable, Generic, Mapping, Sequence, Tuple, TypeVar
 
-from .._common.errors import ChangeError, RunError
+from .._common.errors import ChangeError, RunError, is_hang_of_host
 from .._common.runner import CommandResult
 from .._nvidia_smi.gpu import Gpu
 from .assignment import ADVICE, Declared, UnsupportedError, assign, find
@@ -83,9 +83,11 @@ class Run(Generic[Job]):
                 self._change.follow_up(self)
         except ChangeError as error:
             self._is_unread = True
-            with contextlib.suppress(ChangeError):
-                self.read_again()
-                self._is_unread = False
+            # A read that hangs has taken its time already.
+            if not is_hang_of_host(error):
+                with contextlib.suppress(ChangeError):
+                    self.read_again()
+                    self._is_unread = False
             hints = self._change.hints(self.jobs) if self._change.hints is not None else ()
             raise ChangeError("; ".join((str(error), *hints))) from error
 

@@ -10,16 +10,17 @@ only together. nvidia-smi lists the group when it refuses the reset; a refused c
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Callable, Sequence
 
 from .._common import resets
 from .._common.runner import CommandResult
 from .._nvidia_smi import selection
 from .._nvidia_smi.blockers import Blocker
-from .._nvidia_smi.client import Smi, explain, quote
+from .._nvidia_smi.client import Smi, explain, quote, status
 from .._nvidia_smi.gpu import Gpu
 from .locked_clocks import invalidate_clocks
+from .steps import is_refused
 
 NOT_RESET = "not reset: "
 IN_USE = NOT_RESET + "it is in use"
@@ -28,6 +29,8 @@ NOT_NAMED = "it is not among the GPUs of this task"
 _TOGETHER = re.compile(r"must be reset together|do not meet the reset criterion", re.I)
 _APPEND = re.compile(r"append the following device indexes to the command line and retry(.*)", re.I | re.S)
 _DEVICE = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]|GPU-[0-9a-f-]{36}|\b[0-9]{1,3}\b", re.I)
+
+_NOT_SUPPORTED = 3
 
 FindBlockers = Callable[[Gpu], Sequence[Blocker]]
 WhyNot = Callable[[Gpu], "str | None"]
@@ -39,12 +42,14 @@ class ResetResult:
     """Result of a reset. `blockers` use the GPU, or one that is reset together with it.
 
     `is_impossible`: this run cannot reset the GPU, neither alone nor in a group. `note` None: nvidia-smi reports a
-    successful reset, which only a new reading can prove.
+    successful reset, which only a new reading can prove. `touched` are the GPUs, by identity, that it reset, or that
+    it may have reset before it failed.
     """
 
     blockers: tuple[Blocker, ...] = ()
     is_impossible: bool = False
     note: str | None = None
+    touched: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)
@@ -99,10 +104,11 @@ class Resetter:
         return ResetResult(blockers, note=IN_USE if len(group) == 1 else f"{NOT_RESET}{together}, and that is in use")
 
     def _result(self, group: Sequence[Gpu], reply: CommandResult) -> ResetResult:
+        touched = tuple(member.identity for member in group) if may_have_reset(reply) else ()
         if reply.rc == 0:
-            resets.record(member.identity for member in group)
-            return ResetResult()
-        return ResetResult(self._blockers(group), "not supported" in quote(reply).lower(), explain(reply))
+            resets.record(touched)
+            return ResetResult(touched=touched)
+        return ResetResult(self._blockers(group), "not supported" in quote(reply).lower(), explain(reply), touched)
 
     def _blockers(self, group: Sequence[Gpu]) -> tuple[Blocker, ...]:
         """Everything that uses any GPU of the group, without duplicates."""
@@ -118,6 +124,11 @@ class Resetter:
         except selection.SelectionError:
             return ()
         return tuple(gpu for gpu in asked if gpu.identity not in known)
+
+
+def may_have_reset(reply: CommandResult) -> bool:
+    """Whether a call of `--gpu-reset` has reset its GPUs, as far as its result shows: a refusal has not."""
+    return not is_refused(reply) and status(reply) != _NOT_SUPPORTED
 
 
 def _labels(gpus: Sequence[Gpu]) -> str:

@@ -15,10 +15,11 @@ from .._common.systemd import Systemd
 from .._nvidia_smi.blockers import Blocker
 from .._nvidia_smi.client import explain
 from .._nvidia_smi.gpu import Gpu
+from .._nvidia_smi.remedies import unresponsive
 from .._nvidia_smi.selection import SelectionError, select
 from .context import Access, access
 from .locked_clocks import invalidate_clocks
-from .reset import NOT_NAMED, Resetter
+from .reset import NOT_NAMED, Resetter, may_have_reset
 
 CACHE_FILE = "/run/gpu-fleet/reset.json"
 FABRIC_MANAGER = "nvidia-fabricmanager.service"
@@ -32,7 +33,18 @@ def run(params: Mapping[str, Any], check_mode: bool, _with_diff: bool) -> dict[s
 
 def converge(params: Mapping[str, Any], host: Access, systemd: Systemd, check_mode: bool) -> dict[str, Any]:
     """The run on a given host; see `run`."""
-    result: dict[str, Any] = {"changed": False, "gpus": [], "blockers": [], "stopped_services": [], "warnings": []}
+    result: dict[str, Any] = {
+        "changed": False,
+        "gpus": [],
+        "reset": [],
+        "blockers": [],
+        "stopped_services": [],
+        "warnings": [],
+    }
+
+    def note_stop(names: Sequence[str]) -> None:
+        result.update(changed=True, stopped_services=list(names))
+
     fabric = params["fabric"]
     names = (*clients(params["clients"]), *((FABRIC_MANAGER,) if fabric else ()))
     try:
@@ -40,15 +52,13 @@ def converge(params: Mapping[str, Any], host: Access, systemd: Systemd, check_mo
             found = host.smi.document().gpus
             gpus = tuple(found) if fabric else select(found, params["gpus"])
             result["gpus"] = [gpu.identity for gpu in gpus]
-            _refuse_instances(gpus)
+            _refuse_impossible(gpus, fabric)
             units = list(systemd.show(names).values())
             if check_mode:
-                return {**result, "changed": True}
-            with stopped(systemd, units) as active:
-                result["stopped_services"] = list(active)
+                return {**result, "changed": True, "reset": result["gpus"]}
+            with stopped(systemd, units, begin=note_stop):
                 # Without the units that have just let go of the GPUs.
                 _reset(host, gpus, fabric, result)
-                result["changed"] = True
             _verify(host, gpus)
     except SelectionError as error:
         raise RunError(str(error), result) from None
@@ -57,8 +67,11 @@ def converge(params: Mapping[str, Any], host: Access, systemd: Systemd, check_mo
     return result
 
 
-def _refuse_instances(gpus: Sequence[Gpu]) -> None:
+def _refuse_impossible(gpus: Sequence[Gpu], fabric: bool) -> None:
+    """Refuse GPUs with instances, and lost ones: with one that asks for a reset instead, nvidia-smi decides."""
     for gpu in gpus:
+        if not fabric and gpu.error is not None and "lost" in gpu.error.lower():
+            raise ChangeError(unresponsive(gpu.label, gpu.error))
         if gpu.basics.mig_mode_current == "enabled" or gpu.mig_devices:
             raise ChangeError(f"{gpu.label} {_MIG}")
 
@@ -71,6 +84,8 @@ def _reset(host: Access, gpus: Sequence[Gpu], fabric: bool, result: dict[str, An
         for gpu in gpus:
             invalidate_clocks(gpu.identity)
         reply = host.smi.change("--gpu-reset")
+        if may_have_reset(reply):
+            _note_reset(result, [gpu.identity for gpu in gpus])
         if reply.rc != 0:
             raise ChangeError(explain(reply))
         resets.record(gpu.identity for gpu in gpus)
@@ -83,10 +98,27 @@ def _reset(host: Access, gpus: Sequence[Gpu], fabric: bool, result: dict[str, An
         lambda gpu: None if gpu.identity in named else NOT_NAMED,
     )
     for gpu in gpus:
+        # The call for another GPU of its group has reset it.
+        if gpu.identity in result["reset"]:
+            continue
         outcome = resetter.reset([gpu])[gpu.identity]
-        if outcome.note is not None:
+        before = [other.label for other in gpus if other.identity in result["reset"]]
+        _note_reset(result, outcome.touched)
+        if outcome.note is None:
+            continue
+        try:
             _refuse(result, {gpu.label: [one for one in outcome.blockers if one.pid is not None]})
             raise ChangeError(f"{gpu.label}: {outcome.note}")
+        except ChangeError as error:
+            if not before:
+                raise
+            raise ChangeError(f"{error}; already reset: {', '.join(before)}") from error
+
+
+def _note_reset(result: dict[str, Any], identities: Sequence[str]) -> None:
+    """Note GPUs that were reset, or may have been."""
+    result["reset"] += identities
+    result["changed"] = result["changed"] or bool(identities)
 
 
 def _refuse(result: dict[str, Any], held: Mapping[str, Sequence[Blocker]]) -> None:

@@ -10,7 +10,7 @@ from typing import Callable, Iterable, Sequence
 
 from .._common.errors import ChangeError
 from .._common.runner import CommandResult
-from .._nvidia_smi.client import IN_USE, NON_RETRYABLE, Smi, explain, quote, status
+from .._nvidia_smi.client import DENIED, IN_USE, NON_RETRYABLE, NOT_FOUND, Smi, explain, quote, status
 from .assignment import ADVICE
 
 # A call without effect is repeated once, in case of a transient fault; more attempts would hide a persistent one.
@@ -70,7 +70,8 @@ def carry_out(
         if not todo or (failed is not None and _is_final(failed)):
             break
     if todo:
-        raise StepsError(_describe(steps, [*todo, *skipped], results))
+        hangs = any(step in results and results[step].timed_out for step in todo)
+        raise StepsError(_describe(steps, [*todo, *skipped], results), is_hang=hangs)
     return skipped
 
 
@@ -108,8 +109,14 @@ def is_unsupported(result: CommandResult) -> bool:
     return result.rc in (0, 3) and any(text in message for text in _UNSUPPORTED)
 
 
+def is_refused(result: CommandResult) -> bool:
+    """Whether nvidia-smi reports that it has done nothing, for want of rights or since the GPU is in use."""
+    return result.start_error is not None or status(result) in (DENIED, NOT_FOUND, IN_USE) or is_unsupported(result)
+
+
 def _is_final(result: CommandResult) -> bool:
-    return status(result) in NON_RETRYABLE or is_unsupported(result)
+    # A call that hangs has taken its time already, and would most likely hang again.
+    return result.timed_out or status(result) in NON_RETRYABLE or is_unsupported(result)
 
 
 def _describe(steps: Sequence[Step], missing: Sequence[Step], results: dict[Step, CommandResult]) -> str:

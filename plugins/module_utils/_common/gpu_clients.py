@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import AbstractSet, Callable, Iterator, Mapping, Sequence
+from typing import AbstractSet, Callable, Iterator, Mapping, Sequence, Tuple
 
 from . import runner
 from .bounds import listed
@@ -126,11 +126,17 @@ def parse_mps_clients(text: str | None) -> list[str]:
     return list(dict.fromkeys(f"{row[-1]} (PID {row[0]})" for row in rows if len(row) > 1 and row[0].isdigit()))
 
 
+Begin = Callable[[Tuple[str, ...]], None]
+
+
 @contextmanager
-def stopped(systemd: Systemd, units: Sequence[Unit], is_boot: bool = False) -> Iterator[tuple[str, ...]]:
+def stopped(
+    systemd: Systemd, units: Sequence[Unit], is_boot: bool = False, begin: Begin | None = None
+) -> Iterator[tuple[str, ...]]:
     """Stop the active ones of `units`, and start them again at the end, also after an error.
 
-    Yields their names. Raises ChangeError when one cannot be stopped or started again, and before that when it is MPS
+    Yields their names. `begin` gets them before the first is stopped: a stop that fails has stopped some of them.
+    Raises ChangeError when one cannot be stopped or started again, and before that when it is MPS
     and has clients, which would end with it. `is_boot`: called by the boot
     service; most units are ordered after it, so they can start only when it has ended.
     """
@@ -142,6 +148,8 @@ def stopped(systemd: Systemd, units: Sequence[Unit], is_boot: bool = False) -> I
     try:
         with _ending_in_order():
             if names:
+                if begin is not None:
+                    begin(names)
                 systemd.act("stop", *names)
             yield names
     except BaseException as error:

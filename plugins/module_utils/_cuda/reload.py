@@ -200,6 +200,7 @@ def converge(host: Host, systemd: Systemd, services: Sequence[str], check_mode: 
         if decision.action != "none":
             _Change(host, systemd, services, outcome, check_mode).make()
     except ChangeError as error:
+        outcome.changed = outcome.changed or bool(outcome.stopped_services)
         raise RunError(str(error), outcome.as_result(check_mode)) from error
     return outcome.as_result(check_mode)
 
@@ -236,8 +237,7 @@ class _Change:
             outcome.reason = self._why_held() if outcome.blockers else None
             return
         modules: tuple[str, ...] = ()
-        with stopped(self._systemd, units) as names:
-            outcome.stopped_services = names
+        with stopped(self._systemd, units, begin=self._note_stop):
             if outcome.action == "reload":
                 modules = host.loaded_modules()
                 if not self._unload(modules):
@@ -250,6 +250,9 @@ class _Change:
         if outcome.reboot_required:
             why = decide(outcome.driver, outcome.pending).reason
             raise ChangeError(f"modprobe reported no error, but {why}; look at journalctl --dmesg")
+
+    def _note_stop(self, names: tuple[str, ...]) -> None:
+        self._outcome.stopped_services = names
 
     def _unload(self, modules: Sequence[str]) -> bool:
         """Unload kernel modules, unless something uses them; returns whether they are unloaded."""
@@ -283,10 +286,12 @@ class _Change:
     def _load(self, modules: Sequence[str]) -> bool:
         """Load nvidia and the modules that were loaded with it before; returns whether nvidia is loaded."""
         outcome = self._outcome
+        there = self._host.loaded_modules()
         result = self._modprobe("nvidia")
         if result.rc != 0:
             message = _output(result)
             outcome.driver = self._host.driver()
+            outcome.changed = outcome.changed or self._host.loaded_modules() != there
             if outcome.driver.module_version is None and "not found" in message:
                 outcome.reason = f"there is no module for the kernel that runs: {message}"
                 return False

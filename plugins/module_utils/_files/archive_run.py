@@ -15,7 +15,7 @@ from typing import IO, Any, Iterator, Mapping
 from ansible.module_utils.urls import open_url
 
 from .._common.arguments import check_path, shortened
-from .._common.errors import ChangeError
+from .._common.errors import ChangeError, RunError
 from .._common.os_errors import advice
 from .archive import (
     RECORD,
@@ -101,6 +101,7 @@ def run(params: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
     """One run of the module; raises ChangeError."""
     request = parse_request(params)
     path = request.path
+    before = _identity(path)
     try:
         if not check_mode:
             _restore(path)
@@ -112,9 +113,11 @@ def run(params: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
                 raise ChangeError(f"path: {path} was changed, but reading it back shows: {', '.join(left)}")
         record = read_record(path)
     except ArchiveError as error:
-        raise ChangeError(f"{request.source or path}: {error}; {path} is unchanged") from error
+        raise _failure(f"{request.source or path}: {error}; {_left(path, before)}", path, before) from error
     except (OSError, UnicodeError) as error:
-        raise ChangeError(f"path: {path}: {error}{advice(error)}") from error
+        raise _failure(f"path: {path}: {error}{advice(error)}", path, before) from error
+    except ChangeError as error:
+        raise _failure(str(error), path, before) from error
     libraries = loaded_names(record.contents) if record else {}
     return {
         "changed": bool(found),
@@ -122,6 +125,32 @@ def run(params: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
         "libraries": {name: f"{path}/{relative}" for name, relative in libraries.items()},
         "diff": {"before": "".join(f"{line}\n" for line in found), "after": ""},
     }
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Which directory it is: a replaced one has another number. None where there is none."""
+    try:
+        status = os.lstat(path)
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _failure(message: str, path: str, before: tuple[int, int] | None) -> RunError:
+    return RunError(message, {"changed": _identity(path) != before})
+
+
+def _left(path: str, before: tuple[int, int] | None) -> str:
+    """What a failed run has left at `path`."""
+    now, old = _identity(path), _work_paths(path)[1]
+    if now == before:
+        return f"{path} is unchanged"
+    if now is None:
+        kept = f"; its former content is in {old}, and the next run restores it" if os.path.lexists(old) else ""
+        return f"{path} is gone{kept}"
+    if before is None:
+        return f"{path} is there again, which an interrupted run had moved away"
+    return f"{path} has been replaced"
 
 
 def apply(request: ArchiveRequest) -> None:
@@ -145,7 +174,8 @@ def _replace(path: str, source: str, sha256: str, timeout: int) -> None:
             raise ArchiveError(f"no space left in {parent} for it; make room there, then run again") from error
         raise ArchiveError(f"it cannot be fetched or unpacked: {error}{advice(error)}") from error
     finally:
-        _clear(path)
+        # The old directory is all there is where it could not be restored.
+        _clear(path, keeps_old=not os.path.lexists(path))
 
 
 def _fetch_and_unpack(source: str, sha256: str, work: str, timeout: int) -> str:
@@ -195,9 +225,10 @@ def _remove(path: str) -> None:
     _clear(path)
 
 
-def _clear(path: str) -> None:
+def _clear(path: str, keeps_old: bool = False) -> None:
     """Remove what a run has made next to the directory."""
-    for left in _work_paths(path):
+    work, old = _work_paths(path)
+    for left in (work,) if keeps_old else (work, old):
         shutil.rmtree(left, ignore_errors=True)
 
 

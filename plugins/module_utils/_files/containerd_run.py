@@ -19,7 +19,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from .._common.arguments import check_path, shortened
 from .._common.atomic_write import atomic_write
-from .._common.errors import ChangeError
+from .._common.errors import ChangeError, RunError
 from .._common.host_files import read_text
 from .._common.os_errors import advice
 from .containerd import (
@@ -164,20 +164,21 @@ class Containerd:
         except (ConfigurationError, OSError) as error:
             left = self._restore(before, written)
             if left:
-                raise ChangeError(f"{_message(error)}; not restored: {'; '.join(left)}") from error
+                result = {"changed": True, "files": list(left), "previous": {path: before[path] for path in left}}
+                raise RunError(f"{_message(error)}; not restored: {'; '.join(left.values())}", result) from error
             if backup:
                 with contextlib.suppress(OSError):
                     os.unlink(backup)
             raise
 
-    def _restore(self, before: Mapping[str, str | None], written: Sequence[str]) -> list[str]:
-        """Restore files in the reverse order, all that can be; returns the errors of the others."""
-        left = []
+    def _restore(self, before: Mapping[str, str | None], written: Sequence[str]) -> dict[str, str]:
+        """Restore files in the reverse order, all that can be; returns the errors of the others by path."""
+        left = {}
         for path in reversed(written):
             try:
                 self._write(path, before[path])
             except OSError as error:
-                left.append(f"{path}: {error.strerror}")
+                left[path] = f"{path}: {error.strerror}"
         return left
 
     def _backed_up(self, path: str, text: str) -> str:

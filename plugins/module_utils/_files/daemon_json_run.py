@@ -14,7 +14,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from .._common.arguments import check_path
 from .._common.atomic_write import atomic_write
-from .._common.errors import ChangeError
+from .._common.errors import ChangeError, RunError
 from .._common.host_files import read_text
 from .._common.masking import masked
 from .._common.os_errors import advice
@@ -90,10 +90,14 @@ def run(module: AnsibleModule) -> dict[str, Any]:
     request = parse_request(module.params)
     try:
         return _converge(module, request)
-    except OptionsError as error:
-        raise ChangeError(f"{request.path} {error}") from error
-    except (OSError, UnicodeError) as error:
-        raise ChangeError(f"path: {request.path} cannot be read or written: {error}{advice(error)}") from error
+    except (OptionsError, OSError, UnicodeError) as error:
+        raise ChangeError(_message(request.path, error)) from error
+
+
+def _message(path: str, error: Exception) -> str:
+    if isinstance(error, OptionsError):
+        return f"{path} {error}"
+    return f"path: {path} cannot be read or written: {error}{advice(error)}"
 
 
 def _converge(module: AnsibleModule, request: OptionsRequest) -> dict[str, Any]:
@@ -106,8 +110,11 @@ def _converge(module: AnsibleModule, request: OptionsRequest) -> dict[str, Any]:
             return result
         written = _write(module, request.path, before, planned.text)
         if written is not None:
-            if (read_text(request.path) or "") != planned.text:
-                raise OptionsError("was written by another process at the same time; run again")
+            try:
+                if (read_text(request.path) or "") != planned.text:
+                    raise OptionsError("was written by another process at the same time; run again")
+            except (OptionsError, OSError, UnicodeError) as error:
+                raise RunError(_message(request.path, error), {"changed": True, **written}) from error
             return {**result, **written}
     raise OptionsError(
         f"was changed by another process in each of {_ATTEMPTS} attempts; stop that process, then run again"

@@ -13,7 +13,8 @@ from typing import Any, Mapping, Sequence
 
 from .._common.arguments import check_path, path_objection, shortened
 from .._common.atomic_write import atomic_write
-from .._common.errors import ChangeError
+from .._common.bounds import listed
+from .._common.errors import ChangeError, RunError
 from .._common.json_text import parse_json
 from .._common.os_errors import advice
 from .._common.trust import refuse
@@ -92,6 +93,7 @@ def run(params: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
     for program in params["run_by_root"]:
         check_path("run_by_root", program)
         refuse((program,), program)
+    done: list[FileStep] = []
     try:
         files, directories = _read_record(record)
         if desired:
@@ -100,12 +102,21 @@ def run(params: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
         observed = {path: observe(path) for path in {*desired, *files, record}}
         steps = plan(observed, desired)
         if not check_mode:
-            _apply(steps, [] if desired else directories)
+            _apply(steps, [] if desired else directories, done)
             left = plan({path: observe(path) for path in observed}, desired)
             if left:
                 raise ChangeError(f"not as declared after writing: {', '.join(step.path for step in left)}")
     except (OSError, UnicodeError) as error:
-        raise ChangeError(f"cannot write the files of the set, record: {record}: {error}{advice(error)}") from error
+        message = f"cannot write the files of the set, record: {record}: {error}{advice(error)}"
+        changed = f"; changed before: {listed([step.path for step in done])}" if done else ""
+        raise RunError(message + changed, _result(done)) from error
+    except ChangeError as error:
+        raise RunError(str(error), _result(done)) from error
+    return _result(steps)
+
+
+def _result(steps: Sequence[FileStep]) -> dict[str, Any]:
+    """The module's result, where these steps were made."""
     return {
         "changed": bool(steps),
         "written": [step.path for step in steps if step.after],
@@ -150,13 +161,14 @@ def _missing_directories(paths: Sequence[str]) -> list[str]:
     return sorted(missing)
 
 
-def _apply(steps: Sequence[FileStep], emptied: Sequence[str]) -> None:
-    """Apply the steps, then remove the empty directories of the set, innermost first."""
+def _apply(steps: Sequence[FileStep], emptied: Sequence[str], done: list[FileStep]) -> None:
+    """Apply the steps, each of which is in `done` then; remove the empty directories of the set, innermost first."""
     for step in steps:
         if step.after is not None:
             atomic_write(step.path, step.after.content.encode(), step.after.mode)
         elif os.path.lexists(step.path):
             os.unlink(step.path)
+        done.append(step)
     for directory in sorted(emptied, reverse=True):
         if os.path.isdir(directory) and not os.listdir(directory):
             os.rmdir(directory)

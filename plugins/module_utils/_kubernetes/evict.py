@@ -33,6 +33,10 @@ _LONGEST_MESSAGE = 300
 _NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?", re.ASCII)
 
 
+class DeniedError(ChangeError):
+    """The API server does not know the account, so that it carries out no request."""
+
+
 def run(params: Mapping[str, Any], check_mode: bool, send: Send) -> dict[str, Any]:
     """One run of the module; raises ChangeError."""
     name = params["name"]
@@ -51,11 +55,20 @@ def run(params: Mapping[str, Any], check_mode: bool, send: Send) -> dict[str, An
     found = {(namespace, claim): _claim(send, namespace, claim) for namespace, claim in keys}
     claims = {key: claim for key, claim in found.items() if claim is not None}
     planned = targets(pods, selected, leave)
-    refused = {}
+    refused: dict[str, Remaining] = {}
+    ended: list[str] = []
     for pod in planned if not check_mode else ():
-        reason = _end(send, pod, params["pods"] == "delete")
+        try:
+            reason = _end(send, pod, params["pods"] == "delete")
+        except DeniedError as error:
+            raise RunError(str(error), {"changed": bool(ended), "evicted": ended}) from error
+        except ChangeError as error:
+            # A request without a reply may have been carried out.
+            raise RunError(str(error), {"changed": True, "evicted": ended}) from error
         if reason:
             refused[name_of(pod)] = reason
+        else:
+            ended.append(name_of(pod))
     labels = (node.get("metadata") or {}).get("labels") or {}
     left = remaining(pods, selected, claims, leave, refused, labels=labels)
     return {
@@ -85,7 +98,7 @@ def _end(send: Send, pod: Pod, is_deleted: bool) -> Remaining | None:
         }
         status, text = send("POST", f"{path}/eviction", {}, body)
     if status == 401:
-        raise ChangeError(_message(status, text))
+        raise DeniedError(_message(status, text))
     # Gone meanwhile, or replaced by another pod of its name.
     if status < 300 or status in (404, 409):
         return None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Sequence
 
-from .._common.errors import ChangeError
+from .._common.errors import ChangeError, RunError
 from .._common.gpu_containers import Run, reload_warning, running_gpu_containers
 from .._common.host_files import HostFiles
 from .._common.runner import run_all
@@ -24,13 +24,24 @@ def reload(
     is_due = _is_due(units, files, systemd)
     containers = running_gpu_containers(files, run) if is_due else ()
     if is_due and not check_mode:
-        systemd.act("daemon-reload")
+        try:
+            systemd.act("daemon-reload")
+        except ChangeError as error:
+            raise RunError(str(error), {"changed": _may_be_reloaded(units, files, systemd)}) from error
     warning = reload_warning(containers)
     return {
         "changed": is_due,
         "containers": [{"engine": one.engine, "name": one.name} for one in containers],
         "warnings": [warning] if warning else [],
     }
+
+
+def _may_be_reloaded(units: Sequence[str], files: HostFiles, systemd: Systemd) -> bool:
+    """Whether a failed reload may have taken effect: systemctl also fails where it has not waited long enough."""
+    try:
+        return not units or not _is_due(units, files, systemd)
+    except ChangeError:
+        return True
 
 
 def _is_due(units: Sequence[str], files: HostFiles, systemd: Systemd) -> bool:

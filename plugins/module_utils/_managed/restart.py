@@ -13,12 +13,12 @@ from typing import Any, Mapping
 
 from .._common.arguments import check_path, shortened
 from .._common.atomic_write import atomic_write
-from .._common.errors import ChangeError
+from .._common.errors import ChangeError, RunError
 from .._common.host_files import HostFiles
 from .._common.os_errors import advice
 from .._common.runner import find_executable, run_all
 from .observe import modified, show_units
-from .start import stale_start
+from .start import Unit, other_start, stale_start
 
 _NAME = re.compile(r"[\w@][\w@.+~:\\-]*\.service")
 _SECONDS = 300.0
@@ -52,9 +52,8 @@ def parse_request(params: Mapping[str, Any]) -> RestartRequest:
     return RestartRequest(params["name"], tuple(params["started_after"]), params["previous"])
 
 
-def reason_to_restart(request: RestartRequest, files: HostFiles) -> str:
+def _reason_to_restart(request: RestartRequest, files: HostFiles, unit: Unit | None) -> str:
     """Why the unit has to be restarted; empty where it runs with the present files, is stopped or does not exist."""
-    unit = show_units([request.name]).get(request.name)
     if unit is None:
         return ""
     if unit.active == "failed":
@@ -65,14 +64,25 @@ def reason_to_restart(request: RestartRequest, files: HostFiles) -> str:
 def run(params: Mapping[str, Any], check_mode: bool, files: HostFiles) -> dict[str, Any]:
     """One run of the module; raises ChangeError."""
     request = parse_request(params)
-    reason = reason_to_restart(request, files)
+    before = show_units([request.name]).get(request.name)
+    reason = _reason_to_restart(request, files, before)
     if reason and not check_mode:
         objection = _restart(request, files)
         if objection:
-            raise ChangeError(
-                f"{request.name} does not run with its configuration: {objection}; {_undo(request, files)}"
-            )
+            left, is_restored = _undo(request, files)
+            result = {"changed": is_restored or _is_changed(before), "reason": reason}
+            raise RunError(f"{request.name} does not run with its configuration: {objection}; {left}", result)
     return {"changed": bool(reason), "reason": reason}
+
+
+def _is_changed(before: Unit | None) -> bool:
+    """Whether the unit runs otherwise than before a restart that has failed."""
+    if before is None:
+        return False
+    now = show_units([before.name]).get(before.name)
+    if now is None or now.active != before.active:
+        return True
+    return before.started is not None and bool(other_start(before.name, before.started, now.started))
 
 
 def _restart(request: RestartRequest, files: HostFiles) -> str:
@@ -87,11 +97,11 @@ def _restart(request: RestartRequest, files: HostFiles) -> str:
     return stale_start(unit, request.started_after, modified(files, request.started_after))
 
 
-def _undo(request: RestartRequest, files: HostFiles) -> str:
-    """Restore the previous files and restart with them; return what the host is left with."""
+def _undo(request: RestartRequest, files: HostFiles) -> tuple[str, bool]:
+    """Restore the previous files and restart with them; return what the host is left with, and whether any is back."""
     hint = f"see journalctl --unit={request.name}"
     if not request.previous:
-        return hint
+        return hint, False
     names, left = ", ".join(request.previous), []
     # In the reverse order, so that no file names one that is gone; a link of the user stays.
     for path, text in reversed(list(request.previous.items())):
@@ -105,8 +115,9 @@ def _undo(request: RestartRequest, files: HostFiles) -> str:
         except (OSError, UnicodeError) as error:
             left.append(f"{path} could not be restored: {error}{advice(error)}")
     if left:
-        return f"{'; '.join(left)}; {hint}"
+        return f"{'; '.join(left)}; {hint}", len(left) < len(request.previous)
     objection = _restart(request, files)
     if objection:
-        return f"{names} restored, but it does not start with the previous configuration either: {objection}; {hint}"
-    return f"{names} restored, and it runs with the previous configuration; {hint}"
+        text = f"{names} restored, but it does not start with the previous configuration either: {objection}; {hint}"
+        return text, True
+    return f"{names} restored, and it runs with the previous configuration; {hint}", True

@@ -60,8 +60,10 @@ def run(params: Mapping[str, Any], check_mode: bool, files: HostFiles) -> dict[s
     """One run of managed_record; raises RunError with its result."""
     name = params["role"]
     unmet: tuple[Drift, ...] = ()
+    found: object = None
     try:
         claims = parse_claims(params)
+        found = _files_of(files, name)
         before, after = files.read(record_path(name)), None
         if params["state"] == "present":
             key = read_key(files) if check_mode or not claims.secrets else ensure_key(files)
@@ -69,13 +71,15 @@ def run(params: Mapping[str, Any], check_mode: bool, files: HostFiles) -> dict[s
             after = render(record)
             if unmet and not check_mode:
                 reported = "; ".join(item.message for item in unmet)
-                result = {"unmet": [asdict(item) for item in unmet]}
+                # A key may have been made for it.
+                result = {"unmet": [asdict(item) for item in unmet], "changed": _files_of(files, name) != found}
                 raise RunError(f"{name} cannot be recorded as converged: {reported}", result)
         changed = before != after or (after is not None and not _is_private(files, name))
         if changed and not check_mode:
             _apply(files, name, after)
     except (RecordError, OSError) as error:
-        raise RunError(f"{name}: {error}", {}) from error
+        changed = found is not None and _files_of(files, name) != found
+        raise RunError(f"{name}: {error}", {"changed": changed}) from error
     path = record_path(name)
     return {
         "changed": changed,
@@ -83,6 +87,17 @@ def run(params: Mapping[str, Any], check_mode: bool, files: HostFiles) -> dict[s
         "unmet": [asdict(item) for item in unmet],
         "diff": {"before_header": path, "after_header": path, "before": before or "", "after": after or ""},
     }
+
+
+def _files_of(files: HostFiles, name: str) -> tuple[object, ...]:
+    """What a run can change: the record, the key, and the modes; a directory that is only made is no change."""
+    modes = []
+    for path in (record_path(name), KEY_PATH, DIRECTORY):
+        try:
+            modes.append(stat.S_IMODE(os.stat(files.real(path)).st_mode))
+        except OSError:
+            modes.append(_DIRECTORY_MODE if path == DIRECTORY else 0)
+    return files.read(record_path(name)), read_key(files), tuple(modes)
 
 
 def parse_claims(params: Mapping[str, Any]) -> Claims:

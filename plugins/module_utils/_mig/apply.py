@@ -64,7 +64,7 @@ class Worker:
             if not mig_plan.plan(targets, now).steps:
                 return
             if attempt == len(pauses) or not _is_transient(step, result):
-                raise StepError(f"{_describe(step)} failed: {_why(result)}")
+                raise StepError(f"{_describe(step)} failed: {_why(result)}", is_hang=result.timed_out)
             self._smi.sleep(pauses[attempt])
             plan = plan_change(self._observer, self._gpu, now, targets)
 

@@ -122,6 +122,8 @@ class Convergence:
     touched: dict[str, frozenset[tuple[int, int]]] = field(default_factory=dict)
     # Whether nvidia-smi confirmed that it destroyed or created an instance, also one that a rollback made again.
     has_changed_instances: bool = False
+    # The same of modes, which are restored as well.
+    has_changed_modes: bool = False
     has_enabled_modes: bool = False
 
     def run(self) -> Outcome:
@@ -233,7 +235,9 @@ class Convergence:
                 self._plan_deferred()
                 self._change_instances(host)
         except ChangeError as error:
-            raise ConvergeError("; ".join((str(error), *self._restore_modes(modes))), self._truth()) from error
+            restored = self._restore_modes(modes)
+            self.has_changed_modes = modes.has_changed
+            raise ConvergeError("; ".join((str(error), *restored)), self._truth()) from error
 
     def _set_modes(self, modes: ModeChanger, host: Host, enable: bool) -> Host:
         """Set the mode of the GPUs whose desired mode is `enable`, and read all GPUs again."""
@@ -409,7 +413,7 @@ class Convergence:
         changed = bool(self.smi.commands)
         with contextlib.suppress(ChangeError):
             self._update(self.observer.observe_again())
-            changed = self.has_changed_instances or any(job.differs for job in self.jobs)
+            changed = self.has_changed_instances or self.has_changed_modes or any(job.differs for job in self.jobs)
         return Outcome(tuple(self.jobs), changed, failed=True)
 
 

@@ -28,7 +28,10 @@ class ModeResult:
 
 
 class ModeChanger:
-    """Sets MIG modes and resets GPUs. Calls name only GPUs of `declared`, the desired mode by identity."""
+    """Sets MIG modes and resets GPUs. Calls name only GPUs of `declared`, the desired mode by identity.
+
+    `has_changed`: a mode was seen to be another one, or a GPU was reset, also where that was undone later.
+    """
 
     def __init__(
         self,
@@ -43,6 +46,7 @@ class ModeChanger:
         self._find_blockers = find_blockers
         self._may_reset = may_reset
         self._declared = declared
+        self.has_changed = False
 
     def set(self, host: Host, desired: Mapping[str, bool]) -> tuple[Host, dict[str, ModeResult]]:
         """Set the mode of each GPU of `desired` (by identity); raises ChangeError for one whose driver refuses.
@@ -58,7 +62,8 @@ class ModeChanger:
             if gpu.will_be_enabled != enable and not hangs:
                 message[identity], hangs = self._switch(gpu, enable)
         if message:
-            host = self._observer.observe_again()
+            before, host = host, self._observer.observe_again()
+            self.has_changed |= any(_modes(before.find(name)) != _modes(host.find(name)) for name in message)
         for identity, enable in desired.items():
             gpu = host.find(identity)
             if gpu.will_be_enabled != enable:
@@ -66,11 +71,13 @@ class ModeChanger:
                 left = [host.find(name).label for name in desired if hangs and name not in message and name != identity]
                 raise ChangeError(
                     f"MIG mode of {gpu.label} cannot be {word}: {message.get(identity) or 'it was changed back'}"
-                    f"{'; not tried: ' if left else ''}{', '.join(left)}"
+                    f"{'; not tried: ' if left else ''}{', '.join(left)}",
+                    is_hang=hangs,
                 )
         if self._may_reset:
             done = self._resetter(host).reset([gpu.gpu for gpu in map(host.find, desired) if gpu.is_pending])
             if done:
+                self.has_changed |= any(item.touched for item in done.values())
                 results = {
                     name: ModeResult(item.blockers, item.is_impossible, item.note) for name, item in done.items()
                 }
@@ -111,3 +118,7 @@ class ModeChanger:
         if result.rc != 0:
             return explain(result), result.timed_out
         return quote(result) or f"{self._smi.spell(result.argv[1:])} ended with status 0, without output", False
+
+
+def _modes(gpu: GpuState) -> tuple[bool, bool]:
+    return gpu.is_enabled, gpu.will_be_enabled

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Callable, Mapping, Sequence
 
 from .._common import connection
-from .._common.errors import ChangeError, HostError
+from .._common.errors import ChangeError, HostError, HostHangError
 from .._common.runner import CommandResult, find_executable, run_all
 from . import failures
 from .gpu import Basics, Gpu
@@ -112,7 +112,8 @@ class Smi:
                 results[place] = result
         for result in results:
             if not _is_read(result, accept):
-                raise HostError(_why_unread(result))
+                is_of_all = result.timed_out and "-i" not in result.argv
+                raise (HostHangError if is_of_all else HostError)(_why_unread(result), is_hang=result.timed_out)
         return tuple(result.text for result in results)
 
     def _without_lost(self, arguments: Sequence[str]) -> Sequence[str]:
@@ -191,7 +192,7 @@ class Smi:
         Raises ChangeError when there is no time left: a call that is ended at once may have changed half of something.
         """
         if self._left() <= 0:
-            raise ChangeError(f"{self.spell(arguments)} was not called: the time for all calls is over")
+            raise ChangeError(f"{self.spell(arguments)} was not called: the time for all calls is over", is_hang=True)
         self._require_reader()
         self.commands.append(self.spell(arguments))
         return self._call([arguments])[0]
@@ -220,15 +221,17 @@ class Smi:
         return self._deadline - time.monotonic()
 
     def _sleep(self, seconds: float) -> None:
-        """Wait before a retry, while there is time and somebody waits for the result."""
+        """Wait before a retry, while there is time and Ansible waits for the result."""
         end = time.monotonic() + min(seconds, max(0.0, self._left()))
         while (self.commands or not connection.is_gone()) and time.monotonic() < end:
             time.sleep(max(0.0, min(_POLL_SECONDS, end - time.monotonic())))
 
     def _require_time(self) -> None:
-        """Raise HostError where nothing more is to be read."""
+        """Raise ChangeError where nothing more is to be read."""
         if self._left() <= 0:
-            raise HostError("the time for all calls of nvidia-smi is over; see why it is slow, then run this again")
+            raise ChangeError(
+                "the time for all calls of nvidia-smi is over; see why it is slow, then run this again", is_hang=True
+            )
         self._require_reader()
 
     def _require_reader(self) -> None:

@@ -350,7 +350,7 @@ def _listing(text: str, title: str, pattern: re.Pattern[str], build: Callable[[r
 
 
 def _row(pattern: re.Pattern[str], build: Callable[[re.Match[str]], Built], text: str) -> Built:
-    """Build what a row says; raises ListingError where it has another form or an impossible number."""
+    """Build what a row has; raises ListingError where it has another form or an impossible number."""
     match = pattern.fullmatch(text)
     if match is not None:
         with suppress(ValueError):

@@ -151,6 +151,11 @@ def save(request: PackageRequest, found: PackagePlan, run: Run) -> PackagePlan:
     return found
 
 
+def is_helper(argv: Sequence[str]) -> bool:
+    """Whether a command installs `dpkg-repack`, which is there before the change begins."""
+    return list(argv[-2:]) == ["install", _REPACK]
+
+
 def apply(request: PackageRequest, found: PackagePlan, run: Run) -> dict[str, str]:
     """Download, change and verify; gives the installed versions. PackageError has whether it had begun."""
     gone = list(found.remove)
@@ -163,7 +168,7 @@ def apply(request: PackageRequest, found: PackagePlan, run: Run) -> dict[str, st
         if request.rollback == "required" and downloaded.rc != 0:
             raise _no_rollback(back, f"cannot be downloaded: {error_message(downloaded, _explain)}")
     changed = run([*command, *_DPKG])
-    installed, broken, _held = parse_status(output_of(run(_QUERY), _explain))
+    installed, broken, _held = parse_status(output_of(run(_QUERY), _explain, begun=True))
     problems = [f"{name} is only half installed" for name in broken if name in found.install]
     problems += unmet(replace(request, install=(*request.install, *found.along)), installed, matches_deb)
     problems += [f"{name} is still installed" for name in gone if name in {*installed, *broken}]

@@ -133,7 +133,7 @@ def apply(request: PackageRequest, found: PackagePlan, run: Run) -> dict[str, st
             raise
     if request.install or gone:
         output_of(_transaction(request, gone, ("--assumeyes",), run), _explain, begun=True)
-    installed = parse_installed(output_of(run(_QUERY), _explain))
+    installed = parse_installed(output_of(run(_QUERY), _explain, begun=True))
     problems = unmet(request, installed, matches_rpm)
     problems += [f"{name} is still installed" for name in gone if name in installed]
     if request.upgrade and found.stream == found.stream_before:

@@ -93,12 +93,16 @@ def run(params: Mapping[str, Any], check_mode: bool, files: HostFiles) -> dict[s
     """One run of the module; raises RunError with its result."""
     request = parse_request(params)
     commands: list[str] = []
+    has_helper = False
     # Maintainer scripts must not prompt.
     os.environ["DEBIAN_FRONTEND"] = "noninteractive"
 
     def call(argv: Sequence[str]) -> CommandResult:
+        nonlocal has_helper
         commands.append(" ".join(map(shlex.quote, argv)))
-        return run_all([argv], params["timeout"])[0]
+        result = run_all([argv], params["timeout"])[0]
+        has_helper = has_helper or (result.rc == 0 and apt.is_helper(argv))
+        return result
 
     result: dict[str, Any] = {"commands": commands, "installed": {}, "removed": {}, "unavailable": [], "undo": {}}
     try:
@@ -112,7 +116,7 @@ def run(params: Mapping[str, Any], check_mode: bool, files: HostFiles) -> dict[s
             apply = apt.apply if uses_dpkg(files) else dnf.apply
             result.update(_changes(found.done(apply(request, found, call))))
     except PackageError as error:
-        result.update(begun=error.begun, changed=error.begun, refused=isinstance(error, RefusedError))
+        result.update(begun=error.begun, changed=error.begun or has_helper, refused=isinstance(error, RefusedError))
         if isinstance(error, RefusedError):
             result["unavailable"] = list(error.unavailable)
         raise RunError(str(error), result) from error

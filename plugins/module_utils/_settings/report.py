@@ -19,19 +19,26 @@ VOLATILE = ("power_limit_w", GPU_CLOCKS, MEMORY_CLOCKS, "accounting_mode")
 
 @dataclass(frozen=True)
 class SettingsJob:
-    """One GPU: its settings `before` and `after`, and the desired ones. `skipped` is why some are left unchanged."""
+    """One GPU: its settings `before` and `after`, and the desired ones. `skipped` is why some are left unchanged.
+
+    `in_doubt` are locked clocks that a failed call may have set: nvidia-smi does not report them.
+    """
 
     gpu: Gpu
     before: Values
     after: Values
     targets: tuple[Target, ...] = ()
     skipped: Mapping[str, str] = field(default_factory=dict)
+    in_doubt: frozenset[str] = frozenset()
 
     @property
     def changed(self) -> tuple[str, ...]:
-        """The declared settings that differ from how they were found."""
+        """The declared settings that differ from how they were found, or may."""
         declared = {target.setting for target in self.targets}
-        return tuple(name for name in NAMES if name in declared and self.before[name] != self.after[name])
+        return tuple(name for name in NAMES if name in declared and self._differs(name))
+
+    def _differs(self, name: str) -> bool:
+        return self.before[name] != self.after[name] or (name in self.in_doubt and self.after[name] is None)
 
 
 def report(jobs: Sequence[SettingsJob], changed: bool, commands: Sequence[str]) -> dict[str, Any]:

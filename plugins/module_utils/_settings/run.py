@@ -14,7 +14,7 @@ from .._change.assignment import UnsupportedError
 from .._change.context import Access, access
 from .._change.engine import Change, Planned, Run
 from .._change.locked_clocks import LockedClocks
-from .._change.steps import Step, is_confirmed, is_unsupported
+from .._change.steps import Step, is_confirmed, is_refused, is_unsupported
 from .._common.errors import ChangeError
 from .._common.runner import CommandResult
 from .._nvidia_smi.gpu import Gpu
@@ -103,6 +103,9 @@ def _call(run: Run[SettingsJob], step: Step, clocks: LockedClocks) -> CommandRes
     known = job.before[step.setting] if is_unsupported(result) else target.value if is_confirmed(result) else None
     if known is not None:
         clocks.confirm(step.identity, step.setting, known)
+    elif not is_refused(result):
+        doubted = replace(job, in_doubt=job.in_doubt | {step.setting})
+        run.jobs = [doubted if other is job else other for other in run.jobs]
     return result
 
 

@@ -10,7 +10,7 @@ import functools
 import os
 from typing import Any, Callable, Mapping, Sequence
 
-from .._common.errors import ChangeError
+from .._common.errors import ChangeError, RunError
 from .._common.runner import find_executable
 from .._common.runner import run as run_program
 from .node import (
@@ -47,14 +47,20 @@ def run(params: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
     if directory and not os.path.isabs(directory):
         raise ChangeError(f"directory: {directory[:60]} is not an absolute path")
     call = functools.partial(_run, request.name, directory, params["timeout"])
-    node, jobs = _observe(request.name, call)
+    node, jobs = before = _observe(request.name, call)
     commands = plan(request, node, jobs)
     diff = difference(request, node, commands)
     if commands and not check_mode:
-        for command in commands:
-            call(command)
-        node, jobs = _observe(request.name, call)
-        _verify(request, node)
+        called: list[list[str]] = []
+        try:
+            for command in commands:
+                called.append(command)
+                call(command)
+            node, jobs = _observe(request.name, call)
+            _verify(request, node)
+        except ChangeError as error:
+            result = {"changed": _is_changed(request.name, call, before, called), "commands": called}
+            raise RunError(str(error), result) from error
     return {
         "changed": bool(commands),
         "diff": diff,
@@ -74,6 +80,21 @@ def _observe(name: str, call: Callable[[Sequence[str]], str]) -> tuple[Node, tup
     """The node, then its jobs: after a drain none can come in between."""
     node = parse_node(call(["scontrol", "show", "node", name]), name)
     return node, parse_jobs(call(["squeue", *_SQUEUE, f"--nodelist={name}"]))
+
+
+def _is_changed(
+    name: str, call: Callable[[Sequence[str]], str], before: tuple[Node, tuple[Job, ...]], called: list[list[str]]
+) -> bool:
+    """Whether these calls, of which one has failed, have changed something. What cannot be read may have changed."""
+    try:
+        node, jobs = _observe(name, call)
+    except ChangeError:
+        return True
+    was, had = before
+    if (node.is_out_of_service, node.reason) != (was.is_out_of_service, was.reason):
+        return True
+    # Jobs end by themselves as well.
+    return jobs != had and any(command[0] == "scancel" for command in called)
 
 
 def _verify(request: Request, node: Node) -> None:

@@ -19,10 +19,10 @@ import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Iterable, Mapping, NoReturn, Sequence, TextIO
+from typing import Any, Callable, Iterable, Mapping, Sequence, TextIO
 
 from .._common import gpu_clients
-from .._common.errors import ChangeError, HostError, RunError
+from .._common.errors import ChangeError, HostError, RunError, is_hang, is_hang_of_host
 from .._common.runner import find_executable
 from .._common.systemd import Systemd, Unit
 from .._mig import run as mig_run
@@ -44,6 +44,11 @@ WORK_SECONDS = 520.0
 SETTINGS, MIG = "settings", "MIG"
 _LEAST_SECONDS = {SETTINGS: 20.0, MIG: 120.0}
 """With less time left nothing of this kind begins: what is cut off leaves a GPU half changed."""
+_OVERRUN_SECONDS = 10.0
+"""How much longer than its time a kind of step may take: a call that is ended then takes a moment more."""
+_MOST_HANGS = 2
+"""So many GPUs in a row whose calls hang end a kind of step: each costs minutes, and MIG has to have its time."""
+_ADVICE = "once nvidia-smi responds, run systemctl restart gpu-fleet-state.service"
 _LAST_WAIT_SECONDS = 60.0
 """How long a last call may take after the time to wait for the driver."""
 
@@ -80,6 +85,10 @@ class Boot:
     clock: Callable[[], float] = time.monotonic
     _labels: dict[str, str] = field(default_factory=dict)
     _deadline: float = 0.0
+    # Seconds that belong to a kind that is still to come.
+    _reserved: float = 0.0
+    # The GPUs whose settings hang, and those that were left out.
+    _unset: set[str] = field(default_factory=set)
 
     def run(self, gpus: Sequence[Gpu]) -> None:
         """Apply the plan to `gpus`, which are all GPUs of the host. A failure of the host itself ends the run."""
@@ -88,11 +97,15 @@ class Boot:
             self._serve_all(self._present(gpus))
 
     def _serve_all(self, present: Sequence[PlannedGpu]) -> None:
-        self._serve(SETTINGS, [gpu for gpu in present if gpu.settings], self._settings)
-        changed = self._serve(MIG, [gpu for gpu in present if gpu.mig is not None], self._mig)
+        with_settings = [gpu for gpu in present if gpu.settings]
+        with_mig = [gpu for gpu in present if gpu.mig is not None]
+        self._reserved = _LEAST_SECONDS[MIG] + _OVERRUN_SECONDS if with_mig else 0.0
+        self._serve(SETTINGS, with_settings, self._settings)
+        self._reserved = 0.0
+        changed = self._serve(MIG, with_mig, self._mig)
         if changed and not self.check_mode:
             # A change of MIG mode drops settings.
-            self._serve(SETTINGS, [gpu for gpu in present if gpu.settings], self._settings)
+            self._serve(SETTINGS, [gpu for gpu in with_settings if gpu.uuid not in self._unset], self._settings)
 
     def _present(self, gpus: Sequence[Gpu]) -> list[PlannedGpu]:
         """The planned GPUs that are present; missing and unplanned ones are reported."""
@@ -130,38 +143,70 @@ class Boot:
 
     def _serve(self, what: str, gpus: Sequence[PlannedGpu], run: Callable[[Sequence[PlannedGpu]], bool]) -> bool:
         """Apply to all GPUs at once, and one by one when that fails. Returns whether anything was changed."""
-        if not gpus:
+        if not gpus or self._lacks_time(what, gpus):
             return False
-        self._require_time(what, gpus)
+        error = self._attempt(what, gpus, run)
+        if not isinstance(error, ChangeError):
+            return error
+        if len(gpus) == 1:
+            self._note_failure(what, gpus[0], error)
+            return True
+        hanging: list[PlannedGpu] = []
+        for place, gpu in enumerate(gpus):
+            if self._lacks_time(what, gpus[place:]):
+                break
+            error = self._attempt(what, (gpu,), run)
+            if isinstance(error, ChangeError):
+                self._note_failure(what, gpu, error)
+            hanging = [*hanging, gpu] if isinstance(error, ChangeError) and is_hang(error) else []
+            if len(hanging) == _MOST_HANGS:
+                self._leave_out(what, hanging, gpus[place + 1 :])
+                break
+        return True
+
+    def _attempt(
+        self, what: str, gpus: Sequence[PlannedGpu], run: Callable[[Sequence[PlannedGpu]], bool]
+    ) -> bool | ChangeError:
+        """Apply to these GPUs: whether anything was changed, or the error. A failure of the host ends the run."""
         try:
             return run(gpus)
         except ChangeError as error:
             if isinstance(error, RunError):
                 self._describe(error.result)
-            if isinstance(error.__cause__, HostError):
-                self._end(f"{what} failed on the whole host: {error}")
-            if len(gpus) == 1:
-                self._note(f"{self._labels[gpus[0].uuid]}: {what} failed: {error}", is_failure=True)
-                return True
-        for place, gpu in enumerate(gpus):
-            self._require_time(what, gpus[place:])
-            self._serve(what, (gpu,), run)
+            if isinstance(error.__cause__, HostError) or is_hang_of_host(error):
+                self._note(f"{what} failed on the whole host: {error}", is_failure=True)
+                raise _EndError from error
+            return error
+
+    def _note_failure(self, what: str, gpu: PlannedGpu, error: ChangeError) -> None:
+        if what == SETTINGS and is_hang(error):
+            self._unset.add(gpu.uuid)
+        self._note(f"{self._labels[gpu.uuid]}: {what} failed: {error}", is_failure=True)
+
+    def _leave_out(self, what: str, hanging: Sequence[PlannedGpu], left: Sequence[PlannedGpu]) -> None:
+        """Leave the other GPUs as they are: the calls for them would most likely hang as well."""
+        if left:
+            self._note_left(what, left, f"nvidia-smi did not respond for {self._names(hanging)}, one after the other")
+
+    def _lacks_time(self, what: str, gpus: Sequence[PlannedGpu]) -> bool:
+        """Whether too little time is left for these GPUs, which is a problem then."""
+        if self._left() >= _LEAST_SECONDS[what]:
+            return False
+        took = WORK_SECONDS - self._left() - self._reserved
+        self._note_left(what, gpus, f"what came before took {took:.0f} s, and the boot has to go on")
         return True
 
-    def _require_time(self, what: str, gpus: Sequence[PlannedGpu]) -> None:
-        if self._left() < _LEAST_SECONDS[what]:
-            names = ", ".join(self._labels[gpu.uuid] for gpu in gpus)
-            self._end(
-                f"{what} not applied to {names}: what came before took {WORK_SECONDS - self._left():.0f} s, and the "
-                f"boot has to go on; once nvidia-smi responds, run systemctl restart gpu-fleet-state.service"
-            )
+    def _note_left(self, what: str, gpus: Sequence[PlannedGpu], why: str) -> None:
+        if what == SETTINGS:
+            self._unset.update(gpu.uuid for gpu in gpus)
+        self._note(f"{what} not applied to {self._names(gpus)}: {why}; {_ADVICE}", is_failure=True)
+
+    def _names(self, gpus: Sequence[PlannedGpu]) -> str:
+        return ", ".join(self._labels[gpu.uuid] for gpu in gpus)
 
     def _left(self) -> float:
-        return self._deadline - self.clock()
-
-    def _end(self, problem: str) -> NoReturn:
-        self._note(problem, is_failure=True)
-        raise _EndError
+        """The seconds that the present kind of step may take."""
+        return self._deadline - self._reserved - self.clock()
 
     def _settings(self, gpus: Sequence[PlannedGpu]) -> bool:
         entries = [{"gpus": [gpu.uuid], **gpu.settings} for gpu in gpus]

@@ -159,18 +159,24 @@ def ends_clients(plan: ServicePlan) -> bool:
     return any(words[0] in ("restart", "stop") for words in plan.commands)
 
 
-def apply(systemd: Systemd, plan: ServicePlan, root: str = "") -> None:
-    """Apply the output of plan_service; raises ChangeError."""
+def apply(systemd: Systemd, plan: ServicePlan, root: str = "", done: list[str] | None = None) -> None:
+    """Apply the output of plan_service; raises ChangeError.
+
+    `done` gets each file that was changed, and each command before it is called: one that fails may have an effect.
+    """
+    done = [] if done is None else done
     is_removal = any(step.after is None for step in plan.files)
     if is_removal:
         for words in plan.commands:
+            done.append(" ".join(words))
             systemd.act(*words)
-    service_files.apply_files(plan.files, root)
+    service_files.apply_files(plan.files, root, done)
     if plan.files and systemd.unit(UNIT).needs_reload:
         systemd.act("daemon-reload")
     if is_removal:
         return
     for words in plan.commands:
+        done.append(" ".join(words))
         try:
             systemd.act(*words)
         except ChangeError as error:

@@ -83,10 +83,11 @@ class StateRun:
     mps_gpus: tuple[str, ...] = ()
     python: str = ""
     stopped: tuple[str, ...] = ()
+    has_failed: bool = False
     interrupts: bool = False
     reboot_tried: bool = False
     awaits_reboot: bool = False
-    is_service_touched: bool = False
+    done_for_units: list[str] = field(default_factory=list)
     is_predicted: bool = True
     warnings: list[str] = field(default_factory=list)
     preserve: Callable[[], Mapping[str, Any]] | None = None
@@ -104,8 +105,10 @@ class StateRun:
             else:
                 self._present()
         except ChangeError as error:
+            self.has_failed = True
             raise RunError(str(error), self._report()) from error
         except OSError as error:
+            self.has_failed = True
             # State for the next run cannot be written: no space, or a read-only file system.
             where = f"{error.filename}: " if error.filename else ""
             raise RunError(
@@ -153,8 +156,7 @@ class StateRun:
             self._change(stages, to_stop)
         if not self.awaits_reboot:
             self._compare_service(stages.plan(self.preview))
-            self.is_service_touched = True
-            boot_service.make_present(self.systemd, self.service, self.root)
+            boot_service.make_present(self.systemd, self.service, self.root, self.done_for_units)
             self._start_mps(declaration.mps)
             pending = self._pending()
             self._may_reboot_for(pending)
@@ -201,7 +203,7 @@ class StateRun:
         if self.resets and self.preserve is not None:
             self.evidence = self.preserve()
             self.warnings += self.evidence["notes"]
-        with stopped(self.systemd, to_stop) as self.stopped:
+        with stopped(self.systemd, to_stop, begin=self._note_stop):
             ecc = stages.run(ECC)
             if self._may_reboot_for(_pending(ecc)):
                 # Set the MIG modes now, so that one reboot applies both.
@@ -224,6 +226,9 @@ class StateRun:
                 f"not as declared although just applied: {', '.join(moved)}; something else on this host changes "
                 "the GPUs, look for another manager of them"
             )
+
+    def _note_stop(self, names: tuple[str, ...]) -> None:
+        self.stopped = names
 
     def _note_impossible_resets(self, stages: Stages) -> None:
         """Cache the GPUs that the driver refused to reset on their own, until the next boot."""
@@ -316,7 +321,7 @@ class StateRun:
     def _start_mps(self, mps: Mps | None) -> None:
         if mps is None:
             return
-        mps_service.apply(self.systemd, self.mps, self.root)
+        mps_service.apply(self.systemd, self.mps, self.root, self.done_for_units)
         if not self._pending():
             mps_service.verify(mps, self._run, find_executable(MPS_CONTROL))
 
@@ -330,7 +335,7 @@ class StateRun:
         if unit.is_active:
             self._refuse_clients("it is no longer declared")
         if not self.check_mode:
-            mps_service.apply(self.systemd, self.mps, self.root)
+            mps_service.apply(self.systemd, self.mps, self.root, self.done_for_units)
         self.units = {name: known for name, known in self.units.items() if name != mps_service.UNIT}
         uuids = mps_service.uuids_of(text) if resets_mode else ()
         if uuids and self._why_no_driver() is None:
@@ -338,9 +343,7 @@ class StateRun:
             common = {name: self.options[name] for name in ("executable", "timeout", "lock_timeout")}
             entries = [{"gpus": [uuid], "compute_mode": "default"} for uuid in uuids if uuid in there]
             if entries:
-                arguments = {**common, "settings": entries, "on_unsupported": "skip"}
-                result = settings_run.run(arguments, self.check_mode, self.with_diff)
-                self.done.append((SETTINGS, result))
+                self._apply_settings({**common, "settings": entries, "on_unsupported": "skip"})
 
     def _run(self, command: Sequence[str]) -> runner.CommandResult:
         (result,) = runner.run_all([command], self.options["timeout"])
@@ -354,9 +357,8 @@ class StateRun:
         self.service = boot_service.plan_absent(unit, self.root)
         self.warnings += boot_service.reload_warnings(self.service, unit, self.root)
         if not self.check_mode:
-            self.is_service_touched = True
             boot_service.note_reboot((), self.root)
-            boot_service.make_absent(self.systemd, self.service, self.root)
+            boot_service.make_absent(self.systemd, self.service, self.root, self.done_for_units)
 
     def _reset_settings(self) -> None:
         """Reset the volatile settings of the saved plan to their values after a reboot."""
@@ -382,10 +384,18 @@ class StateRun:
             if gpu.settings and gpu.uuid in there
         ]
         if entries:
-            arguments = {**common, "settings": entries, "on_unsupported": "skip"}
-            result = settings_run.run(arguments, self.check_mode, self.with_diff)
+            result = self._apply_settings({**common, "settings": entries, "on_unsupported": "skip"})
             self.preview = Preview({SETTINGS: result}, (SETTINGS,) if result["changed"] else ())
-            self.done.append((SETTINGS, result))
+
+    def _apply_settings(self, arguments: Mapping[str, Any]) -> Result:
+        try:
+            result = settings_run.run(arguments, self.check_mode, self.with_diff)
+        except RunError as error:
+            # It may have changed some before it failed.
+            self.done.append((SETTINGS, error.result))
+            raise
+        self.done.append((SETTINGS, result))
+        return result
 
     def _pending(self) -> list[str]:
         """UUIDs of the GPUs with a mode that waits for a reset or a reboot."""
@@ -406,8 +416,10 @@ class StateRun:
         # In check mode no stage was run, and the prediction is in `look`.
         ran = list(results.items()) if self.check_mode else self.done
         changed = any(result["changed"] for _stage, result in ran)
-        service_changed = not self.service.is_empty and (self.check_mode or self.is_service_touched)
-        service_changed |= not self.mps.is_empty
+        planned = not (self.service.is_empty and self.mps.is_empty)
+        service_changed = planned if self.check_mode else bool(self.done_for_units)
+        # A failed run has at least started these again.
+        service_changed |= self.has_failed and bool(self.stopped)
         if self.check_mode:
             changed |= bool(self.preview.needs) or not self.is_predicted
         pending = self._pending()

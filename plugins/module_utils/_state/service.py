@@ -80,10 +80,15 @@ def reload_warnings(plan: ServicePlan, unit: Unit, root: str = "") -> list[str]:
     return [warning] if warning else []
 
 
-def make_present(systemd: Systemd, plan: ServicePlan, root: str = "") -> None:
-    """Apply the output of plan_present, and verify that the service works; raises ChangeError."""
-    service_files.apply_files(plan.files, root)
+def make_present(systemd: Systemd, plan: ServicePlan, root: str = "", done: list[str] | None = None) -> None:
+    """Apply the output of plan_present, and verify that the service works; raises ChangeError.
+
+    `done` gets each file that was changed, and each command before it is called: one that fails may have an effect.
+    """
+    service_files.apply_files(plan.files, root, done)
     for words in plan.commands:
+        if done is not None:
+            done.append(" ".join(words))
         if words[0] == "restart" and systemd.unit(UNIT).needs_reload:
             systemd.act("daemon-reload")
         try:
@@ -104,11 +109,13 @@ def is_enabled(root: str = "") -> bool:
     return os.path.islink(root + DESIRED_LINK)
 
 
-def make_absent(systemd: Systemd, plan: ServicePlan, root: str = "") -> None:
-    """Apply the output of plan_absent; raises ChangeError."""
+def make_absent(systemd: Systemd, plan: ServicePlan, root: str = "", done: list[str] | None = None) -> None:
+    """Apply the output of plan_absent; raises ChangeError. `done` as of make_present."""
     for words in plan.commands:
+        if done is not None:
+            done.append(" ".join(words))
         systemd.act(*words)
-    service_files.apply_files(plan.files, root)
+    service_files.apply_files(plan.files, root, done)
     if plan.files and systemd.unit(UNIT).needs_reload:
         systemd.act("daemon-reload")
 

@@ -258,8 +258,11 @@ def plan_files(desired: Mapping[str, str], root: str = "") -> tuple[FileStep, ..
     return tuple(step for step in steps if step.before != step.after)
 
 
-def apply_files(steps: tuple[FileStep, ...], root: str = "") -> None:
-    """Apply the steps; directories of the service that become empty are removed. Raises ChangeError."""
+def apply_files(steps: tuple[FileStep, ...], root: str = "", done: list[str] | None = None) -> None:
+    """Apply the steps; directories of the service that become empty are removed. Raises ChangeError.
+
+    `done` gets each path once it is changed.
+    """
     for step in steps:
         path = root + step.path
         try:
@@ -270,6 +273,8 @@ def apply_files(steps: tuple[FileStep, ...], root: str = "") -> None:
                 atomic_write(path, step.after.encode(), _MODES.get(step.path, _MODE))
         except OSError as error:
             raise ChangeError(f"{path} cannot be changed: {error.strerror}{advice(error)}") from error
+        if done is not None:
+            done.append(step.path)
     state = os.path.dirname(PLAN_FILE)
     for directory in (*_directories(root), PROGRAM, state, os.path.dirname(state)):
         # Directories with unmanaged files stay.

@@ -121,7 +121,7 @@ def test_no_call_is_made_when_the_time_is_over() -> None:
     (result,) = smi.ask(("-L",))
     assert result.timed_out and smi.calls == 0
     for call in (lambda: smi.read(("-L",)), smi.document):
-        with pytest.raises(HostError, match="the time for all calls of nvidia-smi is over"):
+        with pytest.raises(ChangeError, match="the time for all calls of nvidia-smi is over"):
             call()
     with pytest.raises(ChangeError, match="was not called: the time for all calls is over"):
         smi.change("-pm", "1")

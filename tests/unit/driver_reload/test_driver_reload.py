@@ -420,3 +420,21 @@ def test_a_daemon_is_known_by_the_unit_that_started_it(tmp_path: Path) -> None:
     (tmp_path / "proc/101/cgroup").write_text(f"0::/system.slice/{FABRIC_MANAGER}\n")
     (tmp_path / "proc/102/cgroup").write_text("0::/system.slice/docker-0a1b.scope\n")
     assert [user["pid"] for user in reload(machine, check_mode=True)["users"]] == [102]
+
+
+def test_a_stop_that_fails_has_stopped_some_services(machine: Machine) -> None:
+    machine.serve(PERSISTENCED, 100, "nvidia-persiste")
+    machine.serve(FABRIC_MANAGER, 101, "nv-fabricmanage")
+
+    def run(commands: Sequence[Sequence[str]], timeout: float) -> tuple[CommandResult, ...]:
+        results = machine.run(commands, timeout)
+        if commands[0][2:3] == ("stop",):
+            return (_result(tuple(commands[0]), 1, "", "Job for nvidia-persistenced.service canceled."),)
+        return results
+
+    systemd = Systemd(run, booted=str(machine.root))
+    with pytest.raises(RunError, match="canceled") as caught:
+        converge(Host(machine.run, str(machine.root), 10.0), systemd, (FABRIC_MANAGER, PERSISTENCED), False)
+    result = caught.value.result
+    assert result["changed"] is True and set(result["stopped_services"]) == {FABRIC_MANAGER, PERSISTENCED}
+    assert result["loaded_version"] == OLD and machine.running == {FABRIC_MANAGER, PERSISTENCED}

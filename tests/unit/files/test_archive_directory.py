@@ -361,3 +361,59 @@ def test_an_archive_comes_through_the_proxy_of_the_host(
         listening.shutdown()
     assert done["changed"] is True and requested == [source]
     assert tree(place / "nine") == NINE
+
+
+def _failing_renames(patch: pytest.MonkeyPatch, *numbers: int) -> None:
+    """Let the renames of these numbers fail."""
+    really, count = os.rename, 0
+
+    def rename(old: Any, new: Any) -> None:
+        nonlocal count
+        count += 1
+        if count in numbers:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        really(old, new)
+
+    patch.setattr(os, "rename", rename)
+
+
+@pytest.mark.parametrize(
+    ("failing", "changed", "left"),
+    [((1,), False, "is unchanged"), ((2,), False, "is unchanged"), ((2, 3), True, "the next run restores it")],
+)
+def test_a_failed_replacement_states_what_is_left(
+    *,
+    failing: tuple[int, ...],
+    changed: bool,
+    left: str,
+    run: Any,
+    place: Path,
+    tmp_path: Path,
+    nine: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    old, target = tmp_path / "cudnn-10.2-linux-x64-v7.6.5.32.tgz", place / "cudnn"
+    seven = {"path": str(target), "src": str(old), "sha256": archives.cudnn_7(old)}
+    assert run(**seven)["changed"] is True
+    before = tree(target)
+    with monkeypatch.context() as patch:
+        _failing_renames(patch, *failing)
+        result = run(**nine, path=str(target))
+    assert result["failed"] and left in result["msg"], result
+    assert result["changed"] is changed is not target.exists()
+    # Nothing is lost: the next run has the former directory, or what replaces it.
+    with monkeypatch.context() as patch:
+        _failing_renames(patch, 2)
+        run(**nine, path=str(target))
+    assert tree(target) == before
+    assert run(**nine, path=str(target))["changed"] and tree(target) == NINE
+
+
+def test_what_an_interrupted_run_had_moved_away_is_a_change_also_in_a_failure(
+    run: Any, place: Path, nine: dict[str, Any], tmp_path: Path
+) -> None:
+    run(**nine, path=str(place / "cudnn"))
+    (place / "cudnn").rename(place / ".cudnn.old")
+    result = run(path=str(place / "cudnn"), src=str(tmp_path / "none.tar.xz"), sha256="0" * 64)
+    assert result["failed"] and result["changed"] and "is there again" in result["msg"], result
+    assert tree(place / "cudnn") == NINE

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
+from ansible_collections.gpu.fleet.plugins.module_utils._common.atomic_write import atomic_write
 from ansible_collections.gpu.fleet.plugins.module_utils._files import daemon_json as merging
 from ansible_collections.gpu.fleet.plugins.module_utils._files import daemon_json_run
 from ansible_collections.gpu.fleet.plugins.modules import daemon_json
@@ -292,3 +293,18 @@ def test_a_file_that_had_no_option_stays(run: Any, place: Path, text: str) -> No
     lay(place, text)
     assert run(earlier={"debug": True})["changed"] is False
     assert place.read_text() == text
+
+
+def test_what_another_process_replaces_at_once_was_written_before(
+    run: Any, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lay(place, "{}")
+
+    def write(path: str, *arguments: Any) -> None:
+        atomic_write(path, *arguments)
+        place.write_text('{"mtu": 1400}')
+
+    monkeypatch.setattr(daemon_json_run, "atomic_write", write)
+    result = run(options={"debug": True})
+    assert result["failed"] and "written by another process" in result["msg"]
+    assert result["changed"] is True and Path(result["backup_file"]).read_text() == "{}"

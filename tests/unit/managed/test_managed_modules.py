@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -692,3 +693,28 @@ def test_results_are_as_documented(host: ManagedHost, record: Run, facts: Run) -
     assert stored.keys() - always == returned.keys()
     unmet = record(packages=["example"])
     assert unmet["unmet"] == [{key: item["sample"] for key, item in returned["unmet"]["contains"].items()}]
+
+
+def test_a_key_that_was_made_for_nothing_is_a_change(record: Run, host: ManagedHost) -> None:
+    result = record(secrets=PASSWORD, packages=["missing"])
+    assert result["failed"] and result["unmet"] and host.path(KEY).exists()
+    assert result["changed"] is True
+    assert record(secrets=PASSWORD, packages=["missing"])["changed"] is False
+
+
+@pytest.mark.parametrize("fails", ["unlink", "rmdir"])
+def test_a_record_that_is_removed_in_part_is_a_change(
+    fails: str, record: Run, host: ManagedHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(secrets=PASSWORD)
+    really = os.unlink
+
+    def fail(path: Any, *arguments: Any, **options: Any) -> None:
+        if fails == "rmdir" or str(path) == str(host.path(KEY)):
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        really(path, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, fails, fail)
+        result = record(state="absent")
+    assert result["failed"] and "Input/output error" in result["msg"] and result["changed"] is True

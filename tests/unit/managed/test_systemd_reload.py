@@ -158,3 +158,18 @@ def test_a_failure_is_reported(command: str, host: ManagedHost, reload: Run) -> 
 printf 'Id=x\nLoadState=loaded\nNeedDaemonReload=yes\n'""",
     )
     assert "failed: Access denied" in reload()["msg"]
+
+
+@pytest.mark.parametrize(("units", "changed"), [(["docker.service"], False), (["nvidia.service"], True), ([], True)])
+def test_a_failed_reload_may_have_taken_effect(units: list[str], changed: bool, host: ManagedHost, reload: Run) -> None:
+    """systemctl fails also where it has not waited long enough; the units show whether systemd has read them."""
+    dropin = host.path("/etc/systemd/system/nvidia.service.d/10-new.conf")
+    host.write(str(dropin.relative_to(host.root)), "[Service]\n")
+    program = (host.programs / "systemctl").read_text()
+    late = f"rm {dropin}; echo 'Connection timed out' >&2; exit 1"
+    (host.programs / "systemctl").write_text(
+        program.replace("!= daemon-reload ] || exit 0", f"!= daemon-reload ] || {{ {late}; }}")
+    )
+    result = reload(units=units)
+    assert result["failed"] and "Connection timed out" in result["msg"]
+    assert result["changed"] is changed

@@ -98,6 +98,17 @@ def test_what_the_service_does_not_start_with_is_restored(
     assert (host.path(FILE).read_text() if host.path(FILE).exists() else None) == left
     assert _restarts(host) == (2 if previous else 1)
     assert (f"{FILE} restored, and it runs with the previous configuration" in result["msg"]) is bool(previous)
+    assert result["changed"] is True, "the service was restarted, and has failed or has its former files again"
+
+
+def test_a_restart_that_systemd_refuses_changes_nothing(host: ManagedHost, restart: Run) -> None:
+    host.write(FILE, NEW)
+    host.modify(FILE, 20.0)
+    _program(host, "active", 10.0)
+    program = (host.programs / "systemctl").read_text()
+    (host.programs / "systemctl").write_text(program.replace("restart) ", "restart) echo Access denied >&2; exit 1; "))
+    result = restart()
+    assert result["failed"] and "Access denied" in result["msg"] and result["changed"] is False
 
 
 def test_of_the_previous_files_all_are_restored_that_can_be(host: ManagedHost, restart: Run) -> None:

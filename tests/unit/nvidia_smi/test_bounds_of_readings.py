@@ -77,8 +77,7 @@ def test_the_lowest_and_the_highest_value(name: str) -> None:
 @pytest.mark.parametrize("name", KINDS)
 def test_what_is_out_of_bounds_or_no_number_is_unreadable(name: str) -> None:
     unit, lowest, highest = KINDS[name]
-    texts = {str(lowest - 1), str(highest + 1), *IMPOSSIBLE} - ({"-5"} if lowest < -5 else set())
-    for text in texts:
+    for text in {str(lowest - 1), str(highest + 1), *IMPOSSIBLE} - ({"-5"} if lowest < -5 else set()):
         assert readings.interpret(text + unit, kind(name)) == (None, "unreadable"), text
         assert readings.interpret(text, kind(name)) == (None, "unreadable"), text
 
@@ -315,7 +314,7 @@ def test_numa_nodes_have_the_same_bounds(text: str, node: int | None, pci: Any) 
 
 
 def test_readings_with_numbers_have_a_kind_with_bounds() -> None:
-    """A field that is a number is never declared with a kind of texts."""
+    """A field that is a number is never declared with a kind of text."""
     bounded = {kind(name) for name in KINDS}
 
     def check(of: type) -> None:

@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
+from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import RunError
 from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
 from ansible_collections.gpu.fleet.plugins.module_utils._packages import apt, dnf, run
@@ -691,3 +694,59 @@ def test_the_plan_is_made_with_planned_preferences_in_place_of_the_file_and_all_
     assert (place / "ours").read_text() == "before"
     with run.planned_preferences({**params, "preferences_file": ""}, HostFiles(str(tmp_path))) as directory:
         assert directory == ""
+
+
+_PARAMS: dict[str, Any] = {
+    "install": ["pkg=2.0"],
+    "remove": [],
+    "stream": "",
+    "module": "",
+    "release_holds": [],
+    "upgrade": False,
+    "repair": False,
+    "rollback": "required",
+    "save_directory": "/saved",
+    "sources": [],
+    "preferences_file": "",
+    "preferences": "",
+    "lock_timeout": 1,
+    "timeout": 60.0,
+}
+
+
+def _scripted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: PackagePlan, replies: list[tuple[str, CommandResult]]
+) -> dict[str, Any]:
+    """The result of a run on Debian that fails; `found` is its plan."""
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/os-release").write_text('ID=debian\nVERSION_ID="13"\n')
+    (tmp_path / "var/lib/dpkg").mkdir(parents=True)
+    (tmp_path / "var/lib/dpkg/status").touch()
+    host = Host(replies)
+    monkeypatch.setattr(run, "run_all", lambda commands, _timeout: [host(commands[0])])
+    monkeypatch.setattr(run, "plan", lambda *_arguments: found)
+    with pytest.raises(RunError) as caught:
+        run.run(_PARAMS, False, HostFiles(str(tmp_path)))
+    return dict(caught.value.result)
+
+
+@pytest.mark.parametrize("rc", [0, 100])
+def test_a_program_that_saves_packages_is_a_change_although_the_change_had_not_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rc: int
+) -> None:
+    found = PackagePlan({"pkg": "2.0"}, before={"pkg": "1.0"}, unavailable=("pkg",))
+    failed = _output(stderr="E: no\n", rc=100)
+    replies = [("--download-only", _output()), ("install dpkg-repack", _output(rc=rc)), ("env", failed)]
+    monkeypatch.setattr(os, "makedirs", lambda *_arguments, **_options: None)
+    monkeypatch.setattr(os, "listdir", lambda _path: [])
+    result = _scripted(tmp_path, monkeypatch, found, replies)
+    assert (result["refused"], result["begun"], result["changed"]) == (True, False, rc == 0)
+
+
+def test_packages_that_cannot_be_read_after_the_change_may_be_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = PackagePlan({"pkg": "2.0"}, before={})
+    replies = [("--download-only", _output()), ("dpkg-query", _output(rc=2)), ("install", _output())]
+    result = _scripted(tmp_path, monkeypatch, found, replies)
+    assert (result["begun"], result["changed"]) == (True, True)

@@ -154,3 +154,18 @@ def test_a_document_that_lacks_a_gpu_which_it_counts_is_not_believed(tmp_path: P
     else:
         assert run.error is None and len(run.result["gpus"]) == 2
     assert host.there(1)["power_limit_w"] == (300.0 if module == "settings" and not lasts else 400.0)
+
+
+@pytest.mark.parametrize(("way", "changed"), [("hang after", True), ("killed after", True), ("denied", False)])
+def test_clocks_that_a_failed_call_may_have_locked_are_a_change(tmp_path: Path, way: str, changed: bool) -> None:
+    host = SettingsHost.with_gpus(tmp_path, "a100_40gb")
+
+    def locks(call: Sequence[str]) -> bool:
+        return "-lgc" in call
+
+    run = host.settings(FaultInjector(host, WAYS[way], 1, True, locks), gpu_clocks_mhz="1000-1200")
+    assert run.error is not None
+    # nvidia-smi does not report them, so that both before and afterwards they are unknown.
+    assert run.result["gpus"][0]["gpu_clocks_mhz"] is None
+    assert (host.there()["gpu_clocks_mhz"] != "default") is changed
+    assert run.result["changed"] is changed

@@ -22,7 +22,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._state.service_files imp
 from ansible_collections.gpu.fleet.plugins.modules import gpu_state
 from gpu_simulator.state import store
 
-from tests.unit.faults import result
+from tests.unit.faults import WAYS, FaultInjector, result
 from tests.unit.module_runs import COMMON, check_documented, run_module
 from tests.unit.state.state_host import StateHost, in_this_process
 
@@ -352,6 +352,42 @@ def test_settings_that_exclude_mig_come_after_it_went_off(hopper: StateHost) -> 
     assert (
         hopper.state_run(mig=False, compute_mode="exclusive_process", accounting_mode=True).result["changed"] is False
     )
+
+
+@pytest.mark.parametrize(("number", "changed"), [(1, False), (2, True)])
+def test_absent_reports_the_settings_that_it_has_reset_before_one_fails(
+    hopper: StateHost, number: int, changed: bool
+) -> None:
+    assert hopper.state_run(persistence_mode=True, power_limit_w="400").error is None
+    refuse = FaultInjector(hopper, WAYS["denied"], number, True, lambda words: "-pm" in words or "-pl" in words)
+    run = hopper.state_run(state="absent", intercept=refuse)
+    assert run.error is not None and "Insufficient Permissions" in run.error and refuse.struck
+    assert (run.result["changed"], run.result["gpus_changed"]) == (changed, changed)
+    assert len(run.result["commands"]) == number
+
+
+def test_a_stop_of_clients_that_fails_is_a_change(ampere: StateHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    _clients(ampere)
+    really = ampere.units.run
+
+    def fail(commands: Sequence[Sequence[str]], timeout: float) -> list[CommandResult]:
+        results = really(commands, timeout)
+        return [
+            result(command[1:], 1, "canceled") if "stop" in command else found
+            for command, found in zip(commands, results, strict=True)
+        ]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ampere.units, "run", fail)
+        run = ampere.state_run(clients=["mine"], **AMPERE)
+    assert run.error is not None and "canceled" in run.error
+    assert set(run.result["stopped"]) == set(CLIENTS) and run.result["changed"] and not run.result["gpus_changed"]
+
+
+def test_a_service_that_was_only_planned_is_no_change(hopper: StateHost) -> None:
+    refuse = FaultInjector(hopper, WAYS["denied"], 1, True, lambda words: "-pl" in words)
+    run = hopper.state_run(power_limit_w="400", intercept=refuse)
+    assert run.error is not None and not run.result["changed"] and not hopper.path(PLAN_FILE).exists()
 
 
 def test_absent_removes_everything_and_returns_settings_to_default(host: StateHost, model: str) -> None:

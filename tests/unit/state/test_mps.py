@@ -15,6 +15,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._common.systemd import S
 from ansible_collections.gpu.fleet.plugins.module_utils._state import mps
 from ansible_collections.gpu.fleet.plugins.module_utils._state.request import Mps
 
+from tests.unit.faults import WAYS, FaultInjector
 from tests.unit.state.state_host import StateHost, in_this_process
 
 H200, P100 = "h200", "p100"
@@ -224,3 +225,10 @@ def test_no_change_stops_a_daemon_with_clients(host: StateHost) -> None:
         assert names == (gpu_clients.MPS, "nvidia-persistenced.service")
     # It is ordered after the boot service, which would wait for itself.
     assert host.units.log[-1] == f"start --no-block {gpu_clients.MPS}"
+
+
+def test_a_unit_that_was_only_planned_is_no_change(host: StateHost) -> None:
+    refuse = FaultInjector(host, WAYS["denied"], 1, True, lambda words: "-c" in words)
+    run = host.state_run(mps={"gpus": ["1"]}, intercept=refuse)
+    assert run.error is not None and refuse.struck and not host.path(mps.UNIT_FILE).exists()
+    assert run.result["changed"] is False
