@@ -32,7 +32,7 @@ class HostFiles:
             return None
 
     def read_bytes(self, path: str) -> bytes:
-        """The content of a file up to the first error; a device's data may not be readable to their end, or have no end."""
+        """The content of a file up to the first error, or a limit: a device may not be readable to its end."""
         content = b""
         try:
             with open(self.real(path), "rb", buffering=0) as stream:

@@ -198,8 +198,8 @@ def _read_documents(smi: Smi, bus_ids: Sequence[str], extras: _Calls) -> tuple[O
         if _is_hidden(parts, smi.asked, bus_ids, listed):
             document = smi.document_by_index()
             if document is not None:
-                broken = next(part for part in parts if part.reason)
-                return _of_document(document, broken.reason, broken.message), replies
+                failed = next(part for part in parts if part.reason)
+                return _of_document(document, failed.reason, failed.message), replies
     read = next((part.document for part in parts if part.document), None)
     # Placeholders of unreachable GPUs mean nothing where no GPU can be read.
     gpus = _join(parts, whole=len(groups) == 1) if read else {}

@@ -13,6 +13,7 @@ import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._change import reset_run
 from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import RunError
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
+from ansible_collections.gpu.fleet.plugins.module_utils._common.systemd import Systemd
 from ansible_collections.gpu.fleet.plugins.module_utils._ecc import run as ecc_run
 from ansible_collections.gpu.fleet.plugins.module_utils._mig import run as mig_run
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import pci as pci_bus
@@ -87,7 +88,7 @@ def test_a_module_ends_and_serves_the_others(
     host: StateHost, monkeypatch: pytest.MonkeyPatch, form: str, name: str, place: int
 ) -> None:
     module, run, declared = MODULES[name]
-    monkeypatch.setattr(reset_run.Systemd, "show", lambda _self, _names: {})
+    monkeypatch.setattr(Systemd, "show", lambda _self, _names: {})
     healthy = [host.gpu(index)["uuid"] for index in range(COUNT) if index != place]
     lost = host.gpu(place)["uuid"]
     lose(host, place)
