@@ -155,7 +155,7 @@ def _read_table(smi: Smi, _bus_ids: Sequence[str], extras: _Calls) -> tuple[Obse
             table = replace(csv_table.parse_table(result.text, names), warnings=table.warnings)
         document = None if table.rows else smi.document_by_index()
         if document is not None:
-            return _of_document(document, reason, message), dict(zip(extras, rest))
+            return _of_document(document), dict(zip(extras, rest))
     observation = Observation(
         gpus=tuple(map(csv_table.read_gpu, table.rows)),
         driver_version=csv_table.driver_version(table),
@@ -166,16 +166,14 @@ def _read_table(smi: Smi, _bus_ids: Sequence[str], extras: _Calls) -> tuple[Obse
     return observation, dict(zip(extras, rest))
 
 
-def _of_document(document: Document, reason: str | None, message: str | None) -> Observation:
-    """What one document of all GPUs has."""
+def _of_document(document: Document) -> Observation:
+    """What one document of all GPUs has, one of which can be read at least."""
     return Observation(
         gpus=document.gpus,
         driver_version=document.driver_version,
         cuda_version=document.cuda_version,
         timestamp=document.timestamp,
         warnings=document.warnings,
-        reason=reason,
-        message=message,
     )
 
 
@@ -198,8 +196,7 @@ def _read_documents(smi: Smi, bus_ids: Sequence[str], extras: _Calls) -> tuple[O
         if _is_hidden(parts, smi.asked, bus_ids, listed):
             document = smi.document_by_index()
             if document is not None:
-                failed = next(part for part in parts if part.reason)
-                return _of_document(document, failed.reason, failed.message), replies
+                return _of_document(document), replies
     read = next((part.document for part in parts if part.document), None)
     # Placeholders of unreachable GPUs mean nothing where no GPU can be read.
     gpus = _join(parts, whole=len(groups) == 1) if read else {}

@@ -41,6 +41,8 @@ class Nvidia:
     count: int
     lost: Collection[int]
     form: str = HANDLE
+    leaves_out: bool = False
+    """Whether the document of all leaves a lost GPU out, next to the line about it."""
     most_calls: int = 150
     calls: list[tuple[str, ...]] = field(default_factory=list)
 
@@ -84,6 +86,8 @@ class Nvidia:
             lines = [f"GPU {place}: NVIDIA H200 (UUID: {self.uuid(place)})\n" for place in there]
             text, status = self._lost(lost[0]) if lost else ("", 0)
             return "".join(lines) + text, status
+        if lost and self.leaves_out and words == ["-q", "-x"]:
+            return self._lost(lost[0])[0] + self.document(sorted(met - {*lost})), 15
         if lost:
             return self._lost(lost[0])
         if words[:2] == ["-q", "-x"]:
@@ -215,6 +219,21 @@ def test_facts_have_every_healthy_gpu(
         assert [problem["code"] for problem in facts["unhealthy"]] == ["gpu_lost"], (count, place)
         if is_shown:
             assert facts["unhealthy"][0]["gpu"] == nvidia.bus_id(place)
+
+
+@pytest.mark.parametrize("place", [0, 3, 7])
+def test_a_document_that_leaves_the_lost_gpu_out_moves_no_index(
+    place: int, driven: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nvidia = Nvidia(8, {place}, leaves_out=True)
+    monkeypatch.setattr(client, "run_all", nvidia.run)
+    monkeypatch.setattr(pci_bus, "nvidia_gpus", tuple)
+    facts = smi_facts.gather(smi_facts.FactsRequest(subsets=smi_facts.chosen_subsets(["memory"])))
+    expected = {nvidia.uuid(index): index for index in range(8) if index != place}
+    assert {gpu["uuid"]: gpu["index"] for gpu in facts["gpus"] if gpu["error"] is None} == expected
+    assert [problem["code"] for problem in facts["unhealthy"]] == ["gpu_lost"]
+    gpus = nvidia.smi().document().gpus
+    assert {gpu.basics.uuid: gpu.index for gpu in gpus if gpu.error is None} == expected
 
 
 @pytest.mark.parametrize("form", FORMS)
