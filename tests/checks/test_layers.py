@@ -32,7 +32,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "_kubernetes": ("_common",),
     "_health": ("_common", "_cuda", "_knowledge", "_nvidia_smi", "_slurm", "_state"),
     "_managed": ("_common",),
-    "_host": ("_common", "_cuda", "_health", "_managed", "_nvidia_smi"),
+    "_host": ("_common", "_cuda", "_managed", "_nvidia_smi", "_state"),
     "_report": ("_common", "_cuda", "_health", "_nvidia_smi"),
     "_packages": ("_common",),
     "_files": ("_common",),

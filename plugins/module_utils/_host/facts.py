@@ -11,10 +11,10 @@ from typing import Any, Collection, Mapping, Sequence
 from .._common.file_systems import largest_initramfs_mib, read_file_systems
 from .._common.host_files import HostFiles
 from .._cuda import facts as cuda_facts
-from .._health.state_run import predict
 from .._managed import run as managed
 from .._nvidia_smi import facts as nvidia_smi_facts
 from .._nvidia_smi.nvlink_fabric import read_fabric
+from .._state.module import predict
 from .packages import installed_packages
 
 PARTS = ("packages", "gpus", "cuda", "managed")

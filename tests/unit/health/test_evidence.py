@@ -191,23 +191,30 @@ def test_the_module_keeps_nothing(commands: list[str], options: dict[str, Any], 
 # gpu_state
 
 
-def test_gpu_state_keeps_evidence_before_a_reset_and_only_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_state_resets_no_gpu_before_the_evidence_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     host = StateHost.with_gpus(tmp_path, "a100_40gb")
-    kept: list[int] = []
-
-    def keep() -> dict[str, Any]:
-        kept.append(len(host.calls))
-        return {"directory": "/evidence/1", "files": ["kernel.log"], "notes": ["there is no nvidia-bug-report.sh"]}
+    kept = {"directory": "/evidence/1", "files": ["kernel.log"], "notes": ["there is no nvidia-bug-report.sh"]}
+    change = {"ecc": False, "reset": "if_required", "evidence": "when_unhealthy"}
 
     with in_this_process(monkeypatch, host):
-        assert host.state_run(preserve=keep, persistence_mode=True).result["evidence"]["directory"] is None
-        assert kept == []
-        predicted = host.state_run(preserve=keep, ecc=False, reset="if_required", check=True)
-        assert (kept, predicted.result["evidence"]["directory"]) == ([], None)
-        done = host.state_run(preserve=keep, ecc=False, reset="if_required")
-        assert len(kept) == 1
-        changes = [number for number, call in enumerate(host.calls) if "--gpu-reset" in call or "-e" in call]
-        assert changes
-        assert kept[0] <= changes[0]
-        assert done.result["evidence"]["directory"] == "/evidence/1"
+        harmless = host.state_run(persistence_mode=True, evidence="always")
+        assert harmless.error is None and harmless.result["changed"] and not harmless.result["evidence_due"]
+        predicted = host.state_run(check=True, **change)
+        assert predicted.error is None and predicted.result["evidence_due"]
+        refused = host.state_run(**change)
+        assert "evidence of a fault has to be kept first" in str(refused.error)
+        assert refused.result["evidence_due"] and not refused.result["changed"]
+        assert not [call for call in host.calls if "--gpu-reset" in call or "-e" in call]
+        done = host.state_run(**change, evidence_kept=kept)
+        assert done.error is None and done.result["changed"] and not done.result["evidence_due"]
+        assert [call for call in host.calls if "--gpu-reset" in call or "-e" in call]
+        assert done.result["evidence"] == kept
         assert "there is no nvidia-bug-report.sh" in done.result["warnings"]
+
+
+def test_without_a_wish_for_evidence_gpus_are_reset_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = StateHost.with_gpus(tmp_path, "a100_40gb")
+    with in_this_process(monkeypatch, host):
+        done = host.state_run(ecc=False, reset="if_required", evidence="never")
+        assert done.error is None and done.result["changed"] and not done.result["evidence_due"]
+        assert done.result["evidence"] == {"directory": None, "files": [], "notes": []}

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.facts import ansible_collector, default_collectors
-from ansible_collections.gpu.fleet.plugins.module_utils._health import state_run
 from ansible_collections.gpu.fleet.plugins.module_utils._host import facts
+from ansible_collections.gpu.fleet.plugins.module_utils._state import module as state_module
 from ansible_collections.gpu.fleet.plugins.modules import gpu_state, host_facts
 
 from tests.unit.module_runs import run_module
@@ -64,7 +64,7 @@ def test_the_prediction_is_the_result_of_gpu_state_in_check_mode(monkeypatch: py
     assert expected["changed"]
     for common in ("diff", "invocation"):
         expected.pop(common, None)
-    assert state_run.predict(options) == {**expected, "warnings": []}
+    assert state_module.predict(options) == {**expected, "warnings": []}
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_the_prediction_is_the_result_of_gpu_state_in_check_mode(monkeypatch: py
 )
 @pytest.mark.usefixtures("gpus")
 def test_what_gpu_state_refuses_is_in_the_prediction(options: dict[str, Any], message: str) -> None:
-    predicted = state_run.predict(options)
+    predicted = state_module.predict(options)
     assert predicted["failed"] and message in predicted["msg"]
 
 

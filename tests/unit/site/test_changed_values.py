@@ -22,7 +22,7 @@ import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.gpu.fleet.plugins.action.host_facts import _plans, _work
 from ansible_collections.gpu.fleet.plugins.action.role_plan import planned
-from ansible_collections.gpu.fleet.plugins.module_utils._health.state_run import ARGUMENT_SPEC
+from ansible_collections.gpu.fleet.plugins.module_utils._state.module import ARGUMENT_SPEC
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import gpu_state, nvidia_repository
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import options_of
