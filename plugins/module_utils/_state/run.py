@@ -70,8 +70,8 @@ _NOTHING: Result = {"changed": False, "gpus": ()}
 class StateRun:
     """One run. `root` is a prefix of the service's paths, for tests.
 
-    A reset of GPUs destroys evidence of a fault. Where the options ask for evidence that nobody has kept yet, a run ends
-    before its first change, with `evidence_due`: gpu_health keeps it, and this run has none of its code.
+    A reset of GPUs destroys evidence of a fault. Where the options ask for evidence that nobody has kept yet, a run
+    ends before its first change, with `evidence_due`: gpu_health keeps it, and this run has none of its code.
     """
 
     options: Mapping[str, Any]

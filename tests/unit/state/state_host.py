@@ -19,13 +19,13 @@ from ansible_collections.gpu.fleet.plugins.module_utils._common import gpu_clien
 from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError, RunError
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
 from ansible_collections.gpu.fleet.plugins.module_utils._common.systemd import Systemd
-from ansible_collections.gpu.fleet.plugins.module_utils._state.module import ARGUMENT_SPEC
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.client import Smi
 from ansible_collections.gpu.fleet.plugins.module_utils._state import boot as boot_entry
 from ansible_collections.gpu.fleet.plugins.module_utils._state import mps
 from ansible_collections.gpu.fleet.plugins.module_utils._state import plan as state_plan
 from ansible_collections.gpu.fleet.plugins.module_utils._state import run as state_module
 from ansible_collections.gpu.fleet.plugins.module_utils._state import service as boot_service
+from ansible_collections.gpu.fleet.plugins.module_utils._state.module import ARGUMENT_SPEC
 from ansible_collections.gpu.fleet.plugins.module_utils._state.service_files import PLAN_FILE, UNIT
 from gpu_simulator.state import reset, store
 
