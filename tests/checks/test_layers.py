@@ -30,7 +30,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "_cuda": ("_common", "_nvidia_smi"),
     "_slurm": ("_common",),
     "_kubernetes": ("_common",),
-    "_health": ("_common", "_cuda", "_knowledge", "_nvidia_smi", "_slurm", "_state"),
+    "_health": ("_common", "_cuda", "_knowledge", "_nvidia_smi", "_slurm"),
     "_managed": ("_common",),
     "_host": ("_common", "_cuda", "_managed", "_nvidia_smi", "_state"),
     "_report": ("_common", "_cuda", "_health", "_nvidia_smi"),
