@@ -12,16 +12,16 @@ from math import isfinite
 from . import values as readings
 
 # topo -m underlines its header even when the output is not a terminal.
-_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_DEVICE = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]*\d")
-_NIC_LEGEND = re.compile(r"^\s+(NIC\d+): (\S+)\s*$", re.MULTILINE)
+_ANSI = r"\x1b\[[0-9;]*[A-Za-z]"
+_DEVICE = r"[A-Za-z][A-Za-z0-9_.:-]*\d"
+_NIC_LEGEND = r"(?m)^\s+(NIC\d+): (\S+)\s*$"
 _AFFINITIES = {"CPU Affinity": "cpu_affinity", "NUMA Affinity": "numa_affinity", "GPU NUMA ID": "gpu_numa_id"}
 _SELF = "X"
-_NVLINK_GPU = re.compile(r"GPU (\d+): .*\(UUID: ([^)\s]+)\)")
-_NVLINK_LINK = re.compile(r"\s+Link (\d+): (.+?)\s*$")
-_SPEED = re.compile(r"([0-9.]+) GB/s")
-_REMOTE = re.compile(r"Remote Device ([0-9A-Fa-f:]+\.[0-7]): Link (\d+)")
-_COUNTER = re.compile(r"([^:]+): (\S+)")
+_NVLINK_GPU = r"GPU (\d+): .*\(UUID: ([^)\s]+)\)"
+_NVLINK_LINK = r"\s+Link (\d+): (.+?)\s*$"
+_SPEED = r"([0-9.]+) GB/s"
+_REMOTE = r"Remote Device ([0-9A-Fa-f:]+\.[0-7]): Link (\d+)"
+_COUNTER = r"([^:]+): (\S+)"
 # The other end of a link to a switch that is not visible in a virtual machine.
 _NOWHERE = "ffffffff:ff:ff.0"
 
@@ -58,8 +58,8 @@ def parse_topology(text: str) -> tuple[TopologyDevice, ...]:
 
     Without a matrix (a driver that does not know the option) the result is empty.
     """
-    lines = _ANSI.sub("", text).splitlines()
-    legend = dict(_NIC_LEGEND.findall(text))
+    lines = re.sub(_ANSI, "", text).splitlines()
+    legend = dict(re.findall(_NIC_LEGEND, text))
     columns: list[str] = []
     affinities: list[str] = []
     devices = []
@@ -67,12 +67,12 @@ def parse_topology(text: str) -> tuple[TopologyDevice, ...]:
         cells = _cells(line)
         if not columns:
             labels = [cell for cell in cells if cell]
-            columns = [label for label in labels if _DEVICE.fullmatch(label)]
+            columns = [label for label in labels if re.fullmatch(_DEVICE, label)]
             affinities = [_AFFINITIES[label] for label in labels if label in _AFFINITIES]
             if not columns or columns[0] != labels[0]:
                 columns = []
             continue
-        if not cells or not _DEVICE.fullmatch(cells[0]) or len(cells) <= len(columns):
+        if not cells or not re.fullmatch(_DEVICE, cells[0]) or len(cells) <= len(columns):
             # The first line that is not a row ends the matrix.
             break
         label, links = cells[0], cells[1 : len(columns) + 1]
@@ -103,8 +103,8 @@ def parse_nvlinks(text: str) -> dict[str, tuple[NvLink, ...]]:
     links: dict[str, dict[int, NvLink]] = {}
     uuid: str | None = None
     for line in text.splitlines():
-        gpu = _NVLINK_GPU.match(line)
-        entry = _NVLINK_LINK.match(line)
+        gpu = re.match(_NVLINK_GPU, line)
+        entry = re.match(_NVLINK_LINK, line)
         if gpu is not None:
             uuid = gpu[2]
             links[uuid] = {}
@@ -116,18 +116,18 @@ def parse_nvlinks(text: str) -> dict[str, tuple[NvLink, ...]]:
 
 def _with_fact(link: NvLink, text: str) -> NvLink:
     """`link` with the information of one line: its state, its other end, or one of its counters."""
-    remote = _REMOTE.fullmatch(text)
+    remote = re.fullmatch(_REMOTE, text)
     if remote is not None:
         address = readings.bus_id(remote[1])
         known = address != _NOWHERE
         return replace(
             link, remote_pci_bus_id=address if known else None, remote_link=int(remote[2]) if known else None
         )
-    counter = _COUNTER.fullmatch(text)
+    counter = re.fullmatch(_COUNTER, text)
     if counter is not None:
         value = (readings.enum(counter[1]), _number(counter[2]))
         return replace(link, error_counters=(*link.error_counters, value))
-    speed = _SPEED.fullmatch(text)
+    speed = re.fullmatch(_SPEED, text)
     if speed is not None:
         return replace(link, active=True, speed_gb_per_second=float(speed[1]))
     return replace(link, active=False) if "inactive" in text.lower() else link

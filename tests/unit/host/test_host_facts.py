@@ -80,7 +80,7 @@ def test_only_a_driver_that_works_is_asked(
     monkeypatch: pytest.MonkeyPatch, available: bool, predicted: dict[str, Any] | None
 ) -> None:
     monkeypatch.setattr(facts, "gather", lambda *_arguments: ({"nvidia_smi": {"available": available}}, []))
-    monkeypatch.setattr(facts, "predict", lambda options: {"changed": options == {"ecc": True}})
+    monkeypatch.setattr(state_module, "predict", lambda options: {"changed": options == {"ecc": True}})
     found = run_module(host_facts, monkeypatch, {"gather": ["gpus"], "gpu_state": {"ecc": True}})
     assert found["prediction"] == predicted
     assert run_module(host_facts, monkeypatch, {"gather": ["gpus"]})["prediction"] is None
