@@ -47,7 +47,7 @@ class ActionModule(NormalActionModule):  # type: ignore[misc]  # ansible-core ha
         return result
 
     def _predicts_evidence(self, task_vars: dict[str, Any] | None) -> bool:
-        """Whether the module would reset GPUs; where that cannot be predicted, the module itself says why."""
+        """Whether the module would reset GPUs; where that cannot be predicted, the module itself reports why."""
         self._task.check_mode = True
         try:
             return bool(self._execute_module(task_vars=task_vars).get("evidence_due"))

@@ -8,7 +8,7 @@ collection, and of Ansible's own code, which is the same for each. A target impo
 code: all of it is compiled in each run. Imports are measured as CPU time of a Python of their own.
 
 `LIMITS_KIB` is what a module may have: tests/checks/test_payload.py holds it. What makes a payload larger moves a limit
-in the same commit, which says why.
+in the same commit, with its reason.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ _QUOTES = "'\"\\"
 
 # Files whose first word is the name where this text is not in them.
 _NAMED_BY_TEXT = {"Altlinux": "ALT", "OracleLinux": "Oracle Linux", "RedHat": "Red Hat"}
-# In this order; of each name the first file that tells.
+# By name: the first file decides that is about the distribution of its name.
 _FILES = (
     ("/etc/altlinux-release", "Altlinux"),
     ("/etc/oracle-release", "OracleLinux"),
@@ -149,8 +149,12 @@ def distribution(files: HostFiles) -> dict[str, Any]:
     """The facts about the distribution, by the file that Ansible takes them from."""
     system = platform.system()
     if system != "Linux":
-        found = {"distribution_release": platform.release(), "distribution_version": platform.version()}
-        return {"distribution": system, **found, "os_family": system}
+        return {
+            "distribution": system,
+            "distribution_release": platform.release(),
+            "distribution_version": platform.version(),
+            "os_family": system,
+        }
     codename = get_distribution_codename()
     facts: dict[str, Any] = {
         "distribution": get_distribution() or _UNKNOWN,
@@ -161,21 +165,21 @@ def distribution(files: HostFiles) -> dict[str, Any]:
     for path, name in _FILES:
         text = (files.read(path) or "").strip()
         if name == "Archlinux" and path != _OS_RELEASE and files.exists(path):
-            # Its content says nothing.
+            # Its content has no meaning.
             facts.update(distribution=name, distribution_file_path=path, distribution_file_variety=name)
             break
-        told = _told(text.strip(_QUOTES), path, name, facts, files) if text else None
-        if told is not None:
+        found = _parsed(text.strip(_QUOTES), path, name, facts, files) if text else None
+        if found is not None:
             variety = {"distribution_file_path": path, "distribution_file_variety": name}
-            facts.update({"distribution": name, **variety, "distribution_file_parsed": True, **told})
+            facts.update({"distribution": name, **variety, "distribution_file_parsed": True, **found})
             break
     name = facts["distribution"]
     facts["os_family"] = next((family for family, names in _FAMILIES.items() if name in names), name)
     return facts
 
 
-def _told(text: str, path: str, name: str, guess: dict[str, Any], files: HostFiles) -> dict[str, Any] | None:
-    """What a file tells about the distribution; None where it is not about the one of this name."""
+def _parsed(text: str, path: str, name: str, guess: dict[str, Any], files: HostFiles) -> dict[str, Any] | None:
+    """What a file has about the distribution; None where it is not about the one of this name."""
     if name in _NAMED_BY_TEXT:
         sought = _NAMED_BY_TEXT[name]
         if sought in text:
@@ -245,7 +249,7 @@ def _suse(text: str, files: HostFiles) -> dict[str, Any]:
 
 
 def _relative(text: str, name: str, files: HostFiles) -> dict[str, Any]:
-    """What a file tells about Debian or a relative of it; of those without a case the guess is right."""
+    """What a file has about Debian or a relative of it; of those without a case the guess is right."""
     found = {}
     if name == _DEBIAN:
         found = {

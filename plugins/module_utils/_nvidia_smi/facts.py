@@ -42,7 +42,7 @@ _WITHOUT_DOCUMENT = frozenset(("min", "nvlink", "topology"))
 LOADED_VERSION = "/proc/driver/nvidia/version"
 
 Specify = Callable[[str, str], Mapping[str, Any]]
-"""What tables know of a GPU by its PCI device id and name: `specified` of cores.py, where the tables are wanted."""
+"""What tables know of a GPU by its PCI device id and name: `specified` of cores.py, where the tables are desired."""
 
 
 @dataclass(frozen=True)

@@ -212,7 +212,7 @@ def test_gpu_state_resets_no_gpu_before_the_evidence_is_kept(tmp_path: Path, mon
         assert "there is no nvidia-bug-report.sh" in done.result["warnings"]
 
 
-def test_without_a_wish_for_evidence_gpus_are_reset_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_evidence_to_keep_gpus_are_reset_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     host = StateHost.with_gpus(tmp_path, "a100_40gb")
     with in_this_process(monkeypatch, host):
         done = host.state_run(ecc=False, reset="if_required", evidence="never")
