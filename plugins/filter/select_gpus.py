@@ -16,6 +16,7 @@ from ansible.errors import AnsibleFilterError
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import facts as smi_facts
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import gpu as gpu_schema
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import topology as gpu_topology
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.cores import specified
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.observe import Observation
 
 try:
@@ -165,7 +166,8 @@ def _keys(value: Any) -> Iterator[str]:
 @lru_cache(maxsize=1)
 def _readings() -> frozenset[str]:
     """The names of all readings of nvidia_smi_facts, whether gathered or not."""
-    facts = smi_facts.gpu_facts(gpu_schema.Gpu(0, gpu_schema.Basics()), Observation(), frozenset(smi_facts.SUBSETS))
+    empty, subsets = gpu_schema.Gpu(0, gpu_schema.Basics()), frozenset(smi_facts.SUBSETS)
+    facts = smi_facts.gpu_facts(empty, Observation(), subsets, specify=specified)
     parts = (
         gpu_schema.RetiredPage,
         gpu_schema.Process,

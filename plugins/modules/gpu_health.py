@@ -569,9 +569,9 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpu.fleet.plugins.module_utils._common.bounds import COUNT, HOURS, TIMEOUT
 from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
+from ansible_collections.gpu.fleet.plugins.module_utils._common.evidence_options import DIRECTORY as EVIDENCE_DIRECTORY
+from ansible_collections.gpu.fleet.plugins.module_utils._common.evidence_options import MODES, NEVER
 from ansible_collections.gpu.fleet.plugins.module_utils._health.active_tests import DEFAULT_PYTHON, TOOLS
-from ansible_collections.gpu.fleet.plugins.module_utils._health.evidence import DIRECTORY as EVIDENCE_DIRECTORY
-from ansible_collections.gpu.fleet.plugins.module_utils._health.evidence import MODES, NEVER
 from ansible_collections.gpu.fleet.plugins.module_utils._health.history import DIRECTORY
 from ansible_collections.gpu.fleet.plugins.module_utils._health.policy import OPERATORS, REMEDIES, VERDICTS
 from ansible_collections.gpu.fleet.plugins.module_utils._health.run import run

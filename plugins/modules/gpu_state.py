@@ -141,6 +141,27 @@ options:
     description: As O(gpu.fleet.gpu_health#module:evidence_directory).
     type: str
     default: /var/lib/gpu-fleet/evidence
+  evidence_kept:
+    description:
+      - What M(gpu.fleet.gpu_health) has kept before this run, which then keeps no more and has it in RV(evidence).
+      - The controller sets it. The module itself keeps nothing; where evidence is due, it ends before the first change,
+        M(gpu.fleet.gpu_health) runs on the host, and then the module again.
+    type: dict
+    version_added: 1.1.0
+    suboptions:
+      directory:
+        description: Directory on the host; left out where nothing was kept.
+        type: str
+      files:
+        description: Names of the files in it.
+        type: list
+        elements: str
+        default: []
+      notes:
+        description: What could not be kept, and why.
+        type: list
+        elements: str
+        default: []
   stop_for_reboot:
     description:
       - Whether to stop before settings and MIG when a reboot has to bring the ECC mode into effect first, because the
@@ -289,6 +310,12 @@ evidence:
       type: list
       elements: str
       sample: []
+evidence_due:
+  description: In check mode, whether GPUs would be reset, so that evidence would be kept first as O(evidence) states.
+  returned: always
+  type: bool
+  sample: false
+  version_added: 1.1.0
 service:
   description: The boot service.
   returned: always
@@ -353,7 +380,7 @@ cdi_refresh:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpu.fleet.plugins.module_utils._common.result import run_module
-from ansible_collections.gpu.fleet.plugins.module_utils._health.state_run import ARGUMENT_SPEC, run
+from ansible_collections.gpu.fleet.plugins.module_utils._state.module import ARGUMENT_SPEC, run
 
 
 def main() -> None:

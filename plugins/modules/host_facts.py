@@ -27,7 +27,8 @@ options:
     description:
       - What to read, in this order the facts RV(ansible_facts.packages), RV(ansible_facts.nvidia_smi),
         RV(ansible_facts.cuda) and RV(ansible_facts.gpu_fleet_managed).
-      - V(system) reads before them what M(ansible.builtin.setup) reads about platform, distribution and user.
+      - V(system) reads before them what M(ansible.builtin.setup) reads about platform, distribution and user. Of a
+        distribution that no NVIDIA driver is for, such as OpenWrt, it may have the name in C(/etc/os-release) instead.
     type: list
     elements: str
     choices: [system, packages, gpus, cuda, managed]
@@ -323,7 +324,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
 def main() -> None:
     """Gather and return."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    system = system_facts(module) if SYSTEM in module.params["gather"] else {}
+    system = system_facts(HOST) if SYSTEM in module.params["gather"] else {}
     try:
         result, warnings = run(module.params, HOST)
     except ChangeError as error:

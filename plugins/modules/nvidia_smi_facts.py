@@ -1707,6 +1707,7 @@ ansible_facts:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gpu.fleet.plugins.module_utils._common.bounds import TIMEOUT
+from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.cores import specified
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.facts import (
     SUBSETS,
     FactsRequest,
@@ -1738,7 +1739,8 @@ def main() -> None:
             gpus=tuple(module.params["gpus"]),
             timeout=module.params["timeout"],
             explain=module.params["explain"],
-        )
+        ),
+        specified,
     )
     module.exit_json(ansible_facts={"nvidia_smi": facts})
 

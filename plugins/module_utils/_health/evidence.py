@@ -12,14 +12,13 @@ from dataclasses import dataclass, field
 from typing import Iterable, Mapping, Sequence
 
 from .._common.atomic_write import atomic_write
+from .._common.evidence_options import ALWAYS, DIRECTORY, WHEN_UNHEALTHY
 from .._common.runner import find_executable
 from .evaluate import Finding
 from .kernel_log_sources import Run
 from .policy import FAIL, WARN
 from .table import STATES_OF_SOFTWARE
 
-WHEN_UNHEALTHY, ALWAYS, NEVER = MODES = ("when_unhealthy", "always", "never")
-DIRECTORY = "/var/lib/gpu-fleet/evidence"
 BUG_REPORT = "nvidia-bug-report.sh"
 BUG_REPORT_SECONDS = 180.0
 """It takes about a minute on a host with eight GPUs; one that hangs must not keep the host from its reset."""

@@ -15,10 +15,10 @@ from typing import Any, Mapping, Sequence
 
 from .._common.atomic_write import atomic_write
 from .._common.errors import ChangeError
+from .._common.evidence_options import DIRECTORY, NEVER
 from .._common.json_text import parse_json
 from .active_tests import DEFAULT_PYTHON
 from .announcement import document
-from .evidence import DIRECTORY, NEVER
 from .metrics import metrics, readings
 from .run import gathered, run
 

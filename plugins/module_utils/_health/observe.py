@@ -12,18 +12,19 @@ from typing import Any, Mapping
 from .._common.errors import ChangeError
 from .._common.gpu_clients import MPS
 from .._common.host_files import HostFiles
+from .._common.json_text import parse_json
 from .._common.runner import find_executable
 from .._common.services import IMEX_UNIT
 from .._common.systemd import Systemd, Unit
 from .._cuda.containers import cdi_specifications
 from .._nvidia_smi.nvlink_fabric import imex_domain
 from .._nvidia_smi.values import bus_id
-from .._state import plan as state_plan
 from .kernel_log_sources import KernelLog, Run, is_container
 from .readings import Declared, DeclaredGpu, Facts
 
 BOOT_SERVICE = "gpu-fleet-state.service"
 STATE_PLAN = "/var/lib/gpu-fleet/state/plan.json"
+_PLAN_VERSION = 1
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 PCI_DEVICES = "/sys/bus/pci/devices"
 _CPUS = "/sys/devices/system/cpu"
@@ -65,23 +66,32 @@ def _stricter(option: DeclaredGpu, planned: DeclaredGpu) -> DeclaredGpu:
 
 
 def _planned(files: HostFiles) -> dict[str, DeclaredGpu]:
-    text = files.read(STATE_PLAN)
+    """What the plan of gpu_state declares, by UUID; of a plan that it cannot have written nothing.
+
+    The boot service fails because of such a plan, which is reported. The few values are read here, since what checks
+    a whole plan knows all settings and the profiles of MIG.
+    """
     try:
-        plan = state_plan.parse(text) if text is not None else state_plan.StatePlan()
-    except ChangeError:
-        # The boot service fails because of it, which is reported.
+        plan = parse_json(files.read(STATE_PLAN) or "{}")
+        if plan.get("version") != _PLAN_VERSION:
+            return {}
+        return {str(gpu["uuid"]): _declared_gpu(gpu) for gpu in plan["gpus"]}
+    except (ValueError, TypeError, KeyError, AttributeError):
         return {}
-    return {gpu.uuid: _declared_gpu(gpu) for gpu in plan.gpus}
 
 
-def _declared_gpu(gpu: state_plan.PlannedGpu) -> DeclaredGpu:
-    persistence = gpu.settings.get("persistence_mode")
+def _declared_gpu(gpu: Mapping[str, Any]) -> DeclaredGpu:
+    persistence = gpu["settings"].get("persistence_mode")
     mig: tuple[str, ...] | None = None
-    if gpu.mig is not None and not gpu.mig.enabled:
+    if gpu["mig"] is not None and not gpu["mig"]["enabled"]:
         mig = ()
-    elif gpu.mig is not None and gpu.mig.profiles is not None:
-        mig = tuple(profile.partition(":")[0] for profile in gpu.mig.profiles)
-    return DeclaredGpu(persistence_mode=persistence if isinstance(persistence, bool) else None, ecc=gpu.ecc, mig=mig)
+    elif gpu["mig"] is not None and gpu["mig"]["profiles"] is not None:
+        mig = tuple(profile.partition(":")[0] for profile in gpu["mig"]["profiles"])
+    return DeclaredGpu(
+        persistence_mode=persistence if isinstance(persistence, bool) else None,
+        ecc=gpu["ecc"] if isinstance(gpu["ecc"], bool) else None,
+        mig=mig,
+    )
 
 
 def ports(facts: Facts, files: HostFiles) -> dict[str, tuple[str, ...]]:

@@ -21,7 +21,7 @@ from .._nvidia_smi.facts import SUBSETS, FactsRequest, gather
 from . import evidence as evidences
 from . import history as histories
 from . import observe
-from .active_tests import DEFAULT_PYTHON, not_run, run_tests
+from .active_tests import not_run, run_tests
 from .evaluate import Observed, Report, XidCount, evaluate, identity
 from .evidence import Evidence
 from .kernel_log_sources import AUTO, DMESG, JOURNAL, NONE, KernelLog, read_kernel_log
@@ -106,27 +106,6 @@ def run(
         evidence = _collected(result, observed, root, params["evidence_directory"])
         warnings += evidence.notes
     return {**result, "evidence": asdict(evidence), "warnings": warnings}
-
-
-def preserve(executable: str, timeout: float, mode: str, directory: str) -> Evidence:
-    """Collect evidence before a reset of GPUs, where `mode` asks for it; a host that cannot be read has none."""
-    params = {
-        "expected": None,
-        "policy": (),
-        "ignore": (),
-        "ignore_vulnerabilities": (),
-        "kernel_log": AUTO,
-        "history": "",
-        "evidence": mode,
-        "evidence_directory": directory,
-        "tests": (),
-        "pytorch_python": DEFAULT_PYTHON,
-    }
-    try:
-        result = run({**params, "executable": executable, "timeout": timeout}, False, time.time())
-    except ChangeError as error:
-        return Evidence(notes=[f"no evidence could be collected: {error}"])
-    return Evidence(**result["evidence"])
 
 
 def _collected(result: Mapping[str, Any], observed: Observed, root: str, directory: str) -> Evidence:

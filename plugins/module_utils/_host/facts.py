@@ -1,21 +1,17 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""All that the roles decide from, in one run. Private to this collection."""
+"""All that the roles decide from, in one run. Private to this collection.
+
+What reads a part is imported where the part is requested: a target compiles all that it imports in each run.
+"""
 
 from __future__ import annotations
 
 import pwd
 from typing import Any, Collection, Mapping, Sequence
 
-from .._common.file_systems import largest_initramfs_mib, read_file_systems
 from .._common.host_files import HostFiles
-from .._cuda import facts as cuda_facts
-from .._health.state_run import predict
-from .._managed import run as managed
-from .._nvidia_smi import facts as nvidia_smi_facts
-from .._nvidia_smi.nvlink_fabric import read_fabric
-from .packages import installed_packages
 
 PARTS = ("packages", "gpus", "cuda", "managed")
 """What is gathered where nothing else is requested."""
@@ -24,10 +20,8 @@ SYSTEM = "system"
 
 
 _OPERATOR = "/run/nvidia"
-# What roles, hooks and the table need of each GPU; `unhealthy` is found in any case.
-GPU_FACTS = nvidia_smi_facts.FactsRequest(
-    subsets=nvidia_smi_facts.chosen_subsets(("min", "ecc", "mig", "fabric")), explain=False
-)
+GPU_SUBSETS = ("min", "ecc", "mig", "fabric")
+"""What roles, hooks and the table need of each GPU; `unhealthy` is found in any case."""
 
 
 def gather(parts: Collection[str], secrets: Mapping[str, str], files: HostFiles) -> tuple[dict[str, Any], list[str]]:
@@ -38,13 +32,23 @@ def gather(parts: Collection[str], secrets: Mapping[str, str], files: HostFiles)
     facts: dict[str, Any] = {}
     warnings: list[str] = []
     if "packages" in parts:
+        from .packages import installed_packages
+
         facts["packages"] = installed_packages(files)
     if "gpus" in parts:
-        facts["nvidia_smi"] = nvidia_smi_facts.gather(GPU_FACTS)
+        from .._nvidia_smi import facts as gpus
+        from .._nvidia_smi.nvlink_fabric import read_fabric
+
+        subsets = gpus.chosen_subsets(GPU_SUBSETS)
+        facts["nvidia_smi"] = gpus.gather(gpus.FactsRequest(subsets=subsets, explain=False))
         facts["nvlink_fabric"] = read_fabric(files).as_dict()
     if "cuda" in parts:
+        from .._cuda import facts as cuda_facts
+
         facts["cuda"] = cuda_facts.gather(cuda_facts.CudaFactsRequest(), files)
     if "managed" in parts:
+        from .._managed import run as managed
+
         facts["gpu_fleet_managed"], warnings = managed.gather(files, secrets)
     return facts, warnings
 
@@ -57,13 +61,21 @@ def run(params: Mapping[str, Any], files: HostFiles) -> tuple[dict[str, Any], li
     result: dict[str, Any] = {
         "ansible_facts": facts,
         "missing_users": missing_users(params["users"]),
-        "prediction": predict(params["gpu_state"]) if can_predict else None,
+        "prediction": _predicted(params["gpu_state"]) if can_predict else None,
         "gpu_operator": gpu_operator(files),
     }
     if params["directories"]:
+        from .._common.file_systems import largest_initramfs_mib, read_file_systems
+
         result["file_systems"] = read_file_systems(params["directories"], files)
         result["initramfs_mib"] = largest_initramfs_mib(files)
     return result, warnings
+
+
+def _predicted(options: Mapping[str, Any]) -> dict[str, Any]:
+    from .._state.module import predict
+
+    return predict(options)
 
 
 def gpu_operator(files: HostFiles) -> dict[str, bool]:

@@ -9,7 +9,8 @@ What the tables do not know is None.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from .._knowledge.gpus import CHIPS, Chip
 from .._knowledge.specifications import MULTIPROCESSORS, PRODUCTS
@@ -59,3 +60,8 @@ def cores_of(device: str, name: str = "") -> Cores:
         bandwidth.memory if bandwidth else None,
         float(bandwidth.nvlink) if bandwidth and bandwidth.nvlink is not None else None,
     )
+
+
+def specified(device: str, name: str) -> dict[str, Any]:
+    """The same as facts of a GPU."""
+    return asdict(cores_of(device, name))

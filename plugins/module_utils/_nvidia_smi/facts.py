@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Collection, Iterator, Mapping, Sequence
+from typing import Any, Callable, Collection, Iterator, Mapping, Sequence
 
 from . import gpu as gpu_schema
 from . import health, selection
@@ -16,7 +16,6 @@ from . import topology as gpu_topology
 from . import values as readings
 from . import vgpu as nvidia_smi_vgpu
 from .client import RetryPolicy, Smi
-from .cores import cores_of
 from .observe import Observation, observe
 from .remedies import with_remedy
 
@@ -42,6 +41,9 @@ _WITHOUT_DOCUMENT = frozenset(("min", "nvlink", "topology"))
 
 LOADED_VERSION = "/proc/driver/nvidia/version"
 
+Specify = Callable[[str, str], Mapping[str, Any]]
+"""What tables know of a GPU by its PCI device id and name: `specified` of cores.py, where the tables are desired."""
+
 
 @dataclass(frozen=True)
 class FactsRequest:
@@ -66,7 +68,7 @@ def chosen_subsets(desired: Sequence[str]) -> frozenset[str]:
     return frozenset((included - excluded - {"all"}) | {"min"})
 
 
-def gather(request: FactsRequest) -> dict[str, Any]:
+def gather(request: FactsRequest, specify: Specify | None = None) -> dict[str, Any]:
     """All facts of a `request`. Never raises for failures of nvidia-smi."""
     pci = pci_bus.nvidia_gpus()
     observation = observe(
@@ -91,7 +93,7 @@ def gather(request: FactsRequest) -> dict[str, Any]:
         "cuda_version": observation.cuda_version,
         "timestamp": observation.timestamp,
         "gpu_count": len(observation.gpus),
-        "gpus": [gpu_facts(gpu, observation, request.subsets, request.explain) for gpu in chosen],
+        "gpus": [gpu_facts(gpu, observation, request.subsets, request.explain, specify) for gpu in chosen],
         "pci_gpus": [asdict(device) for device in pci],
         "topology": _topology_facts(observation.topology) if "topology" in request.subsets else None,
         "unhealthy": [asdict(item) for item in _problems(observation, pci, reason, message) if item.gpu not in hidden],
@@ -148,7 +150,11 @@ def _why_unavailable(observation: Observation, pci: Sequence[pci_bus.PciDevice])
 
 
 def gpu_facts(
-    gpu: gpu_schema.Gpu, observation: Observation, subsets: frozenset[str], explain: bool = True
+    gpu: gpu_schema.Gpu,
+    observation: Observation,
+    subsets: frozenset[str],
+    explain: bool = True,
+    specify: Specify | None = None,
 ) -> dict[str, Any]:
     """One GPU as flat data, limited to the sections of `subsets`; without `explain`, to what the GPU has."""
     facts: dict[str, Any] = {"index": gpu.index, **asdict(gpu.basics)}
@@ -171,7 +177,8 @@ def gpu_facts(
         facts["power_smoothing"] = None if gpu.power_smoothing is None else dict(gpu.power_smoothing)
     if "hardware" in subsets:
         facts["other"] = dict(gpu.other)
-        facts.update(asdict(cores_of(facts.get("pci_device_id") or "", gpu.basics.name or "")))
+        if specify is not None:
+            facts.update(specify(facts.get("pci_device_id") or "", gpu.basics.name or ""))
     if "processes" in subsets:
         facts["processes"] = _plain_list(gpu.processes)
         facts["accounted_processes"] = _plain_list(gpu.accounted_processes)

@@ -132,34 +132,31 @@ class Listing(Generic[Row]):
     none: str | None = None
 
 
-_NONE = re.compile(
-    r"No MIG-(?:enabled|supported) devices found\.?|No (?:GPU|compute) instances found: Not Found", re.IGNORECASE
-)
+# Patterns are text, so that those of lists which a run does not read are not compiled: each takes up to a millisecond.
+_NONE = r"(?i)No MIG-(?:enabled|supported) devices found\.?|No (?:GPU|compute) instances found: Not Found"
 # Warnings about infoROM or persistence mode can accompany any output.
 _LONGEST_LINE = 200
 # A real one has a hundred characters. Some patterns need minutes for a row of 100,000 digits.
 _LONGEST_ROW = 1000
-_DIAGNOSTIC = re.compile(r"warning:", re.IGNORECASE)
+_DIAGNOSTIC = r"(?i)warning:"
 # A long name can be adjacent to the id after it.
-_GPU_INSTANCE_PROFILE = re.compile(r"(\d+)\s+MIG\s+(\S+?)\s*(\d+)\s+(\d+)/(\d+)\s+(\S+)\s+\S+\s+(\S+)\s+(\S+)\s+(\S+)")
-_GPU_INSTANCE = re.compile(r"(\d+)\s+MIG\s+(\S+?)\s*(\d+)\s+(\d+)\s+(\d+):(\d+)")
-_COMPUTE_INSTANCE_PROFILE = re.compile(r"(\d+)\s+(\d+)\s+MIG\s+(\S+)\s+(\d+)\s*(\*?)\s+(\d+)/(\d+)\s+(\S+)(?:\s+\S+)*")
-_COMPUTE_INSTANCE = re.compile(r"(\d+)\s+(\d+)\s+MIG\s+(\S+)\s+(\d+)\s+(\d+)(?:\s+(\d+):(\d+))?")
-_ENGINES = re.compile(r"(\S+)\s+(\S+)(?:\s+(\S+))?")
-_PLACEMENTS = re.compile(
-    r"GPU\s+(\d+)(?:\s+GI\s+(\d+))?\s+Profile ID\s+(\d+)\s+Placements?\s*:\s*\{([\d,\s]*)\}\s*:\s*(\d+)"
-)
-_PLACEMENTS_OF = re.compile(r"GPU\s+\d+\s")
-_GPU_LINE = re.compile(r"GPU\s+(\d+):\s*(.*?)\s*\(UUID:\s*([^\s)]+)\s*\)")
-_MIG_LINE = re.compile(r"MIG\s+(\S+)\s+Device\s+(\d+):\s*\(UUID:\s*([^\s)]+)\s*\)")
-_SIZES = re.compile(r"(?:([0-9]{1,3})c\.)?([0-9]{1,3})g\.\S+")
-_LEADING_INDEX = re.compile(r"[0-9]{1,4}(?=\s)")
-_IDS_IN_UUID = re.compile(r"MIG-GPU-[^/]+/(\d+)/(\d+)")
+_GPU_INSTANCE_PROFILE = r"(\d+)\s+MIG\s+(\S+?)\s*(\d+)\s+(\d+)/(\d+)\s+(\S+)\s+\S+\s+(\S+)\s+(\S+)\s+(\S+)"
+_GPU_INSTANCE = r"(\d+)\s+MIG\s+(\S+?)\s*(\d+)\s+(\d+)\s+(\d+):(\d+)"
+_COMPUTE_INSTANCE_PROFILE = r"(\d+)\s+(\d+)\s+MIG\s+(\S+)\s+(\d+)\s*(\*?)\s+(\d+)/(\d+)\s+(\S+)(?:\s+\S+)*"
+_COMPUTE_INSTANCE = r"(\d+)\s+(\d+)\s+MIG\s+(\S+)\s+(\d+)\s+(\d+)(?:\s+(\d+):(\d+))?"
+_ENGINES = r"(\S+)\s+(\S+)(?:\s+(\S+))?"
+_PLACEMENTS = r"GPU\s+(\d+)(?:\s+GI\s+(\d+))?\s+Profile ID\s+(\d+)\s+Placements?\s*:\s*\{([\d,\s]*)\}\s*:\s*(\d+)"
+_PLACEMENTS_OF = r"GPU\s+\d+\s"
+_GPU_LINE = r"GPU\s+(\d+):\s*(.*?)\s*\(UUID:\s*([^\s)]+)\s*\)"
+_MIG_LINE = r"MIG\s+(\S+)\s+Device\s+(\d+):\s*\(UUID:\s*([^\s)]+)\s*\)"
+_SIZES = r"(?:([0-9]{1,3})c\.)?([0-9]{1,3})g\.\S+"
+_LEADING_INDEX = r"[0-9]{1,4}(?=\s)"
+_IDS_IN_UUID = r"MIG-GPU-[^/]+/(\d+)/(\d+)"
 
 
 def sizes_of(name: str) -> tuple[int, int] | None:
     """The slices of a compute instance and of its GPU instance, from a name listed by nvidia-smi; else None."""
-    match = _SIZES.fullmatch(name)
+    match = re.fullmatch(_SIZES, name)
     return None if match is None else (int(match[1] or match[2]), int(match[2]))
 
 
@@ -177,7 +174,7 @@ def parse_gpu_instance_profiles(text: str) -> tuple[GpuInstanceProfile, ...]:
     """Parse `mig -lgip`: profiles of all GPUs in the order printed, without rows that cannot be parsed."""
     profiles: list[GpuInstanceProfile] = []
     for row, more in _pairs(text, "GPU instance profiles"):
-        match, engines = _GPU_INSTANCE_PROFILE.fullmatch(row), _ENGINES.fullmatch(more)
+        match, engines = re.fullmatch(_GPU_INSTANCE_PROFILE, row), re.fullmatch(_ENGINES, more)
         if match is None or engines is None:
             continue
         with suppress(ValueError):
@@ -246,8 +243,8 @@ def parse_placements(text: str) -> tuple[Placements, ...]:
     """Parse `mig -lgipp` or `mig -lcipp`, which print lines instead of a table; damaged lines are left out."""
     placements: list[Placements] = []
     for line in _content(text):
-        match = _PLACEMENTS.fullmatch(line)
-        if match is None and _PLACEMENTS_OF.match(line):
+        match = re.fullmatch(_PLACEMENTS, line)
+        if match is None and re.match(_PLACEMENTS_OF, line):
             continue
         if match is None:
             raise ListingError(f"not understood: {line}")
@@ -262,10 +259,10 @@ def parse_devices(text: str) -> tuple[ListedGpu, ...]:
     gpus: list[ListedGpu] = []
     devices: list[MigDevice] = []
     for line in map(str.strip, text.splitlines()):
-        if _GPU_LINE.fullmatch(line):
+        if re.fullmatch(_GPU_LINE, line):
             devices = []
             gpus.append(_row(_GPU_LINE, _listed_gpu, line))
-        elif _MIG_LINE.fullmatch(line):
+        elif re.fullmatch(_MIG_LINE, line):
             if not gpus:
                 raise ListingError(f"a MIG device before any GPU: {line}")
             devices.append(_row(_MIG_LINE, _mig_device, line))
@@ -278,7 +275,7 @@ def _listed_gpu(match: re.Match[str]) -> ListedGpu:
 
 
 def _mig_device(match: re.Match[str]) -> MigDevice:
-    ids = _IDS_IN_UUID.fullmatch(match[3])
+    ids = re.fullmatch(_IDS_IN_UUID, match[3])
     instance, compute = (small(ids[1]), small(ids[2])) if ids else (None, None)
     return MigDevice(small(match[2]), match[1], match[3], instance, compute)
 
@@ -286,7 +283,7 @@ def _mig_device(match: re.Match[str]) -> MigDevice:
 def _content(text: str) -> Iterator[str]:
     """The lines with content, without messages that there is nothing to list."""
     for line in map(str.strip, text.splitlines()):
-        if line and not _NONE.fullmatch(line) and not _DIAGNOSTIC.match(line):
+        if line and not re.fullmatch(_NONE, line) and not re.match(_DIAGNOSTIC, line):
             yield line
 
 
@@ -330,7 +327,7 @@ def _pairs(text: str, title: str) -> Iterator[tuple[str, str]]:
         yield first, ""
 
 
-def _listing(text: str, title: str, pattern: re.Pattern[str], build: Callable[[re.Match[str]], Row]) -> Listing[Row]:
+def _listing(text: str, title: str, pattern: str, build: Callable[[re.Match[str]], Row]) -> Listing[Row]:
     rows: list[Row] = []
     unread: dict[int, str] = {}
     for cells in _table_rows(text, title):
@@ -339,19 +336,19 @@ def _listing(text: str, title: str, pattern: re.Pattern[str], build: Callable[[r
             if sizes_of(row.name) is not None:
                 rows.append(row)
                 continue
-        index = _LEADING_INDEX.match(cells)
+        index = re.match(_LEADING_INDEX, cells)
         if index is None:
             raise ListingError(f"not understood: {cells[:_LONGEST_LINE]}")
         unread.setdefault(int(index[0]), cells[:_LONGEST_LINE])
-    none = next((line for line in map(str.strip, text.splitlines()) if _NONE.fullmatch(line)), None)
+    none = next((line for line in map(str.strip, text.splitlines()) if re.fullmatch(_NONE, line)), None)
     if not rows and not unread and none is None:
         raise ListingError(f"there is neither the table {title!r} nor the text that there are none")
     return Listing(tuple(rows), unread, none)
 
 
-def _row(pattern: re.Pattern[str], build: Callable[[re.Match[str]], Built], text: str) -> Built:
+def _row(pattern: str, build: Callable[[re.Match[str]], Built], text: str) -> Built:
     """Build what a row has; raises ListingError where it has another form or an impossible number."""
-    match = pattern.fullmatch(text)
+    match = re.fullmatch(pattern, text)
     if match is not None:
         with suppress(ValueError):
             return build(match)

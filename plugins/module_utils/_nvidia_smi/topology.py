@@ -11,18 +11,18 @@ from dataclasses import dataclass, replace
 from . import values as readings
 
 # topo -m underlines its header even when the output is not a terminal.
-_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_DEVICE = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]*\d")
-_NIC_LEGEND = re.compile(r"^\s+(NIC\d+): (\S+)\s*$", re.MULTILINE)
+_ANSI = r"\x1b\[[0-9;]*[A-Za-z]"
+_DEVICE = r"[A-Za-z][A-Za-z0-9_.:-]*\d"
+_NIC_LEGEND = r"(?m)^\s+(NIC\d+): (\S+)\s*$"
 _AFFINITIES = {"CPU Affinity": "cpu_affinity", "NUMA Affinity": "numa_affinity", "GPU NUMA ID": "gpu_numa_id"}
 _SELF = "X"
-_NVLINK_GPU = re.compile(r"GPU (\d+): .*\(UUID: ([^)\s]+)\)")
-_NVLINK_LINK = re.compile(r"\s+Link (\d+): (.+?)\s*$")
-_SPEED = re.compile(r"[0-9.]+ GB/s")
-_REMOTE = re.compile(r"Remote Device ([0-9A-Fa-f:]+\.[0-7]): Link (\d+)")
-_COUNTER = re.compile(r"([^:]+): (\S+)")
+_NVLINK_GPU = r"GPU (\d+): .*\(UUID: ([^)\s]+)\)"
+_NVLINK_LINK = r"\s+Link (\d+): (.+?)\s*$"
+_SPEED = r"[0-9.]+ GB/s"
+_REMOTE = r"Remote Device ([0-9A-Fa-f:]+\.[0-7]): Link (\d+)"
+_COUNTER = r"([^:]+): (\S+)"
 # A rate of bit errors, such as 1e-15.
-_RATE = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,20})?(?:[eE]-[0-9]{1,3})?")
+_RATE = r"[0-9]{1,9}(?:\.[0-9]{1,20})?(?:[eE]-[0-9]{1,3})?"
 # The other end of a link to a switch that is not visible in a virtual machine.
 _NOWHERE = "ffffffff:ff:ff.0"
 
@@ -59,8 +59,8 @@ def parse_topology(text: str) -> tuple[TopologyDevice, ...]:
 
     Without a matrix (a driver that does not know the option) the result is empty.
     """
-    lines = _ANSI.sub("", text).splitlines()
-    legend = dict(_NIC_LEGEND.findall(text))
+    lines = re.sub(_ANSI, "", text).splitlines()
+    legend = dict(re.findall(_NIC_LEGEND, text))
     columns: list[str] = []
     affinities: list[str] = []
     devices = []
@@ -68,12 +68,12 @@ def parse_topology(text: str) -> tuple[TopologyDevice, ...]:
         cells = _cells(line)
         if not columns:
             labels = [cell for cell in cells if cell]
-            columns = [label for label in labels if _DEVICE.fullmatch(label)]
+            columns = [label for label in labels if re.fullmatch(_DEVICE, label)]
             affinities = [_AFFINITIES[label] for label in labels if label in _AFFINITIES]
             if not columns or columns[0] != labels[0]:
                 columns = []
             continue
-        if not cells or not _DEVICE.fullmatch(cells[0]) or len(cells) <= len(columns):
+        if not cells or not re.fullmatch(_DEVICE, cells[0]) or len(cells) <= len(columns):
             # The first line that is not a row ends the matrix.
             break
         label, links = cells[0], cells[1 : len(columns) + 1]
@@ -104,8 +104,8 @@ def parse_nvlinks(text: str) -> dict[str, tuple[NvLink, ...]]:
     links: dict[str, dict[int, NvLink]] = {}
     uuid: str | None = None
     for line in text.splitlines():
-        gpu = _NVLINK_GPU.match(line)
-        entry = _NVLINK_LINK.match(line)
+        gpu = re.match(_NVLINK_GPU, line)
+        entry = re.match(_NVLINK_LINK, line)
         if gpu is not None:
             uuid = gpu[2]
             links[uuid] = {}
@@ -118,7 +118,7 @@ def parse_nvlinks(text: str) -> dict[str, tuple[NvLink, ...]]:
 
 def _with_fact(link: NvLink, text: str) -> NvLink:
     """`link` with the information of one line: its state, its other end, or one of its counters."""
-    remote = _REMOTE.fullmatch(text)
+    remote = re.fullmatch(_REMOTE, text)
     if remote is not None:
         address, number = (
             readings.interpret(text, kind)[0]
@@ -126,11 +126,11 @@ def _with_fact(link: NvLink, text: str) -> NvLink:
         )
         known = address not in (None, _NOWHERE)
         return replace(link, remote_pci_bus_id=address if known else None, remote_link=number if known else None)
-    counter = _COUNTER.fullmatch(text)
+    counter = re.fullmatch(_COUNTER, text)
     if counter is not None:
         value = (readings.enum(counter[1]), _number(counter[2]))
         return replace(link, error_counters=(*link.error_counters, value))
-    speed = readings.interpret(text, readings.gb_per_second)[0] if _SPEED.fullmatch(text) else None
+    speed = readings.interpret(text, readings.gb_per_second)[0] if re.fullmatch(_SPEED, text) else None
     if speed is not None:
         return replace(link, active=True, speed_gb_per_second=speed)
     return replace(link, active=False) if "inactive" in text.lower() else link
@@ -139,4 +139,4 @@ def _with_fact(link: NvLink, text: str) -> NvLink:
 def _number(text: str) -> float | None:
     """A counter or a rate; None for other text."""
     value, _reason = readings.interpret(text, readings.count)
-    return float(text) if value is None and not text.isdecimal() and _RATE.fullmatch(text) else value
+    return float(text) if value is None and not text.isdecimal() and re.fullmatch(_RATE, text) else value

@@ -10,9 +10,7 @@ failed, is in the journal, one line each. The exit status is 0 only when everyth
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import difflib
 import os
 import socket
 import sys
@@ -293,6 +291,8 @@ class Boot:
         for warning in result.get("warnings", ()):
             self.log(warning, WARNING)
         if self.check_mode and "diff" in result:
+            import difflib
+
             before, after = (_blocks(result["diff"][key], self._labels.values()) for key in ("before", "after"))
             for label in self._labels.values():
                 lines = difflib.ndiff(before.get(label, []), after.get(label, []))
@@ -451,6 +451,8 @@ def _read(path: str) -> StatePlan:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program as the service does, with the path of the plan, or interactively with `--check`."""
+    import argparse
+
     parser = argparse.ArgumentParser(
         prog="gpu-fleet-state",
         description="Bring the GPUs of this host to the state that gpu.fleet.gpu_state has saved, as at boot.",

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import pwd
 from dataclasses import dataclass, field
-from typing import Any, Callable, Iterable, Mapping, Sequence
+from typing import Any, Iterable, Mapping, Sequence
 
 from .._common import runner
 from .._common import trust as state_trust
 from .._common.boot_cache import BootCache
 from .._common.bounds import listed
 from .._common.errors import ChangeError, RunError
+from .._common.evidence_options import NEVER
 from .._common.gpu_clients import (
     DRIVER_UNITS,
     MPS_CONTROL,
@@ -67,8 +68,11 @@ _NOTHING: Result = {"changed": False, "gpus": ()}
 
 @dataclass
 class StateRun:
-    """One run. `root` is a prefix of the service's paths, for tests. `preserve` is called before GPUs are reset, which
-    destroys evidence of a fault; it gives the directory and files of what it kept, and `notes`."""
+    """One run. `root` is a prefix of the service's paths, for tests.
+
+    A reset of GPUs destroys evidence of a fault. Where the options ask for evidence that nobody has kept yet, a run
+    ends before its first change, with `evidence_due`: gpu_health keeps it, and this run has none of its code.
+    """
 
     options: Mapping[str, Any]
     check_mode: bool = False
@@ -90,12 +94,13 @@ class StateRun:
     done_for_units: list[str] = field(default_factory=list)
     is_predicted: bool = True
     warnings: list[str] = field(default_factory=list)
-    preserve: Callable[[], Mapping[str, Any]] | None = None
-    evidence: Mapping[str, Any] = field(default_factory=lambda: dict(NO_EVIDENCE))
+    evidence_due: bool = False
     resets: bool = False
+    destroys: bool = False
 
     def run(self) -> dict[str, Any]:
         """Do the run; call once."""
+        self.warnings += (self.options["evidence_kept"] or NO_EVIDENCE)["notes"]
         try:
             if self.options["state"] == "absent":
                 self._observe_units()
@@ -142,10 +147,14 @@ class StateRun:
             self.warnings.append(f"what the GPUs need cannot be predicted: {no_driver}")
             self.is_predicted = False
             return
+        self._observe_interruptions(stages)
         if declaration.mps is None:
-            self._drop_mps("compute_mode" not in declaration.settings)
-        to_stop = self._to_stop(stages)
+            self._plan_no_mps()
+        to_stop = blocking_units(self.units, self.options["clients"], self.resets, self.destroys)
         self._compare_mps(declaration.mps, stages.mps, to_stop)
+        self._require_evidence()
+        if declaration.mps is None:
+            self._end_mps("compute_mode" not in declaration.settings)
         if self.check_mode:
             self.warnings += self.preview.unknown
             self.reboot_tried = self._was_reboot_tried(self._pending())
@@ -200,9 +209,6 @@ class StateRun:
 
     def _change(self, stages: Stages, to_stop: Sequence[Unit]) -> None:
         """Apply the changes, up to a reboot that has to come first."""
-        if self.resets and self.preserve is not None:
-            self.evidence = self.preserve()
-            self.warnings += self.evidence["notes"]
         with stopped(self.systemd, to_stop, begin=self._note_stop):
             ecc = stages.run(ECC)
             if self._may_reboot_for(_pending(ecc)):
@@ -255,13 +261,13 @@ class StateRun:
         allowed = bool(pending) and self.options["stop_for_reboot"]
         return allowed and boot_service.reboot_was_tried(pending, self.root)
 
-    def _to_stop(self, stages: Stages) -> list[Unit]:
-        """The units that must be stopped for the coming changes; empty where no change requires it."""
+    def _observe_interruptions(self, stages: Stages) -> None:
+        """What the coming changes interrupt: whether GPUs are reset, and instances destroyed."""
         resets = any(
             stages.needs_reset(row) or (stages.may_reset and row["changed"] and row["uuid"] not in stages.no_reset)
             for row in self.preview.rows(ECC)
         )
-        destroys = any(row["destroyed"] for row in self.preview.rows(MIG))
+        self.destroys = any(row["destroyed"] for row in self.preview.rows(MIG))
         moves = False
         if MIG in self.preview.needs:
             current = {row["uuid"]: row["mig_mode_current"] for row in self.preview.rows(MIG)}
@@ -271,8 +277,17 @@ class StateRun:
                 for identity, desired in stages.mig_desired().items()
             )
         self.resets = resets or moves
-        self.interrupts = self.resets or destroys
-        return blocking_units(self.units, self.options["clients"], resets or moves, destroys)
+        self.interrupts = self.resets or self.destroys
+
+    def _require_evidence(self) -> None:
+        """End a run that resets GPUs without the evidence that is asked for; a prediction states that it would."""
+        kept = self.options["evidence_kept"]
+        self.evidence_due = self.resets and self.options["evidence"] != NEVER and kept is None
+        if self.evidence_due and not self.check_mode:
+            self.mps = ServicePlan()
+            raise ChangeError(
+                "GPUs are about to be reset, and the evidence of a fault has to be kept first; nothing was changed"
+            )
 
     def _compare_service(self, plan: state_plan.StatePlan | None) -> None:
         """Plan the boot service; in check mode it is not applied."""
@@ -327,16 +342,26 @@ class StateRun:
 
     def _drop_mps(self, resets_mode: bool = True) -> None:
         """Remove the unit of MPS where there is one; with `resets_mode` its GPUs return to the default compute mode."""
+        self._plan_no_mps()
+        self._end_mps(resets_mode)
+
+    def _plan_no_mps(self) -> None:
+        """Plan the removal of the unit of MPS."""
         unit = self.units.get(mps_service.UNIT, Unit(mps_service.UNIT))
-        text = service_files.read(self.root + mps_service.UNIT_FILE)
         self.mps = mps_service.plan_service(None, unit, False, self.root)
         if self.mps.is_empty:
             return
         if unit.is_active:
             self._refuse_clients("it is no longer declared")
+        self.units = {name: known for name, known in self.units.items() if name != mps_service.UNIT}
+
+    def _end_mps(self, resets_mode: bool) -> None:
+        """Carry out this plan; with `resets_mode` the GPUs of the unit return to the default compute mode."""
+        if self.mps.is_empty:
+            return
+        text = service_files.read(self.root + mps_service.UNIT_FILE)
         if not self.check_mode:
             mps_service.apply(self.systemd, self.mps, self.root, self.done_for_units)
-        self.units = {name: known for name, known in self.units.items() if name != mps_service.UNIT}
         uuids = mps_service.uuids_of(text) if resets_mode else ()
         if uuids and self._why_no_driver() is None:
             there = {gpu.basics.uuid for gpu in Smi(self.options["executable"]).document().gpus}
@@ -438,7 +463,8 @@ class StateRun:
             "awaits_reboot": self.awaits_reboot,
             "commands": [command for _stage, result in self.done for command in result["commands"]],
             "stopped": list(self.stopped),
-            "evidence": dict(self.evidence),
+            "evidence_due": self.evidence_due,
+            "evidence": {**NO_EVIDENCE, **(self.options["evidence_kept"] or {})},
             "service": {
                 "name": UNIT,
                 "was": self.units.get(UNIT, Unit(UNIT)).active,

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gpu.fleet.plugins.module_utils._common.evidence_options import DIRECTORY
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
-from ansible_collections.gpu.fleet.plugins.module_utils._health import evidence as evidences
 from ansible_collections.gpu.fleet.plugins.module_utils._health import run as health_run
 from ansible_collections.gpu.fleet.plugins.module_utils._health.evaluate import Finding
 from ansible_collections.gpu.fleet.plugins.module_utils._health.evidence import Collection, Evidence, is_due, superseded
@@ -113,15 +113,15 @@ BUG_REPORTS: dict[str, tuple[Callable[..., CommandResult], list[str], list[str]]
 def test_report_of_the_driver(case: str, tmp_path: Path) -> None:
     run, files, notes = BUG_REPORTS[case]
     found = collected(tmp_path, NAME, run)
-    assert found == Evidence(f"{evidences.DIRECTORY}/{NAME}", ["kernel.log", *files], notes)
-    directory = tmp_path / evidences.DIRECTORY.lstrip("/")
+    assert found == Evidence(f"{DIRECTORY}/{NAME}", ["kernel.log", *files], notes)
+    directory = tmp_path / DIRECTORY.lstrip("/")
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in directory.rglob("*")}
     assert modes == {NAME: 0o700, **dict.fromkeys(found.files, 0o600)}
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
 
 
 def test_old_ones_make_room_and_other_files_stay(tmp_path: Path) -> None:
-    directory = tmp_path / evidences.DIRECTORY.lstrip("/")
+    directory = tmp_path / DIRECTORY.lstrip("/")
     directory.mkdir(parents=True)
     (directory / "notes.txt").write_text("of an operator")
     for day in range(1, 8):
@@ -143,7 +143,7 @@ def test_a_directory_that_cannot_be_written_is_a_note(tmp_path: Path) -> None:
     (tmp_path / "var").write_text("a file")
     found = collected(tmp_path, NAME, program({}))
     assert found.directory is None
-    assert found.notes == [f"evidence cannot be kept in {evidences.DIRECTORY}: Not a directory"]
+    assert found.notes == [f"evidence cannot be kept in {DIRECTORY}: Not a directory"]
 
 
 # The module
@@ -185,29 +185,36 @@ def test_the_module_keeps_nothing(commands: list[str], options: dict[str, Any], 
     for command in commands:
         host.xid(command)
     assert host.check(**options)["evidence"] == {"directory": None, "files": [], "notes": []}
-    assert not Path(host.root + evidences.DIRECTORY).exists()
+    assert not Path(host.root + DIRECTORY).exists()
 
 
 # gpu_state
 
 
-def test_gpu_state_keeps_evidence_before_a_reset_and_only_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_state_resets_no_gpu_before_the_evidence_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     host = StateHost.with_gpus(tmp_path, "a100_40gb")
-    kept: list[int] = []
-
-    def keep() -> dict[str, Any]:
-        kept.append(len(host.calls))
-        return {"directory": "/evidence/1", "files": ["kernel.log"], "notes": ["there is no nvidia-bug-report.sh"]}
+    kept = {"directory": "/evidence/1", "files": ["kernel.log"], "notes": ["there is no nvidia-bug-report.sh"]}
+    change: dict[str, Any] = {"ecc": False, "reset": "if_required", "evidence": "when_unhealthy"}
 
     with in_this_process(monkeypatch, host):
-        assert host.state_run(preserve=keep, persistence_mode=True).result["evidence"]["directory"] is None
-        assert kept == []
-        predicted = host.state_run(preserve=keep, ecc=False, reset="if_required", check=True)
-        assert (kept, predicted.result["evidence"]["directory"]) == ([], None)
-        done = host.state_run(preserve=keep, ecc=False, reset="if_required")
-        assert len(kept) == 1
-        changes = [number for number, call in enumerate(host.calls) if "--gpu-reset" in call or "-e" in call]
-        assert changes
-        assert kept[0] <= changes[0]
-        assert done.result["evidence"]["directory"] == "/evidence/1"
+        harmless = host.state_run(persistence_mode=True, evidence="always")
+        assert harmless.error is None and harmless.result["changed"] and not harmless.result["evidence_due"]
+        predicted = host.state_run(check=True, **change)
+        assert predicted.error is None and predicted.result["evidence_due"]
+        refused = host.state_run(**change)
+        assert "evidence of a fault has to be kept first" in str(refused.error)
+        assert refused.result["evidence_due"] and not refused.result["changed"]
+        assert not [call for call in host.calls if "--gpu-reset" in call or "-e" in call]
+        done = host.state_run(**change, evidence_kept=kept)
+        assert done.error is None and done.result["changed"] and not done.result["evidence_due"]
+        assert [call for call in host.calls if "--gpu-reset" in call or "-e" in call]
+        assert done.result["evidence"] == kept
         assert "there is no nvidia-bug-report.sh" in done.result["warnings"]
+
+
+def test_without_evidence_to_keep_gpus_are_reset_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = StateHost.with_gpus(tmp_path, "a100_40gb")
+    with in_this_process(monkeypatch, host):
+        done = host.state_run(ecc=False, reset="if_required", evidence="never")
+        assert done.error is None and done.result["changed"] and not done.result["evidence_due"]
+        assert done.result["evidence"] == {"directory": None, "files": [], "notes": []}

@@ -233,6 +233,26 @@ def test_what_gpu_state_applies_at_boot_is_compared(host: HealthHost) -> None:
     assert rows(host.check(expected={"persistence_mode": True, "ecc": True, "mig_profiles": []})) == set()
 
 
+@pytest.mark.parametrize(
+    "broken",
+    [
+        lambda text: text[:-3],
+        lambda text: text.replace('"version": 1', '"version": 2'),
+        lambda text: text.replace('"settings"', '"set"'),
+        lambda text: text.replace('"profiles": null', '"profiles": [1]'),
+        lambda _text: "[]",
+        lambda _text: '{"version": 1, "gpus": [null]}',
+        lambda _text: '{"version": 1, "gpus": 1}',
+    ],
+)
+def test_a_plan_that_gpu_state_has_not_written_declares_nothing(host: HealthHost, broken: Callable[[str], str]) -> None:
+    planned = state_plan.PlannedGpu(host.gpu(1)["uuid"], ecc=False, mig=state_plan.PlannedMig(True))
+    text = state_plan.render(state_plan.StatePlan(gpus=(planned,)))
+    host.write("/var/lib/gpu-fleet/state/plan.json", broken(text))
+    assert broken(text) != text
+    assert rows(host.check()) == set()
+
+
 def unit(of: str = "gpu-fleet-state.service", **properties: str) -> Callable[..., list[CommandResult]]:
     text = "".join(f"{name}={value}\n" for name, value in {"Id": of, **properties}.items())
     return lambda _commands, _timeout: [CommandResult((), 0, text.encode(), b"", 0.0)]

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ansible.module_utils.facts import ansible_collector, default_collectors
-from ansible_collections.gpu.fleet.plugins.module_utils._health import state_run
 from ansible_collections.gpu.fleet.plugins.module_utils._host import facts
+from ansible_collections.gpu.fleet.plugins.module_utils._state import module as state_module
 from ansible_collections.gpu.fleet.plugins.modules import gpu_state, host_facts
 
 from tests.unit.module_runs import run_module
@@ -32,17 +33,11 @@ def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_the_facts_about_the_system_are_those_of_setup(monkeypatch: pytest.MonkeyPatch) -> None:
     found = run_module(host_facts, monkeypatch, {"gather": ["system"]})["ansible_facts"]
-    expected: dict[str, Any] = {}
-
-    def setup(module: Any) -> dict[str, Any]:
-        collector = ansible_collector.get_ansible_collector(
-            all_collector_classes=default_collectors.collectors, gather_subset=SUBSETS
-        )
-        expected.update(collector.collect(module=module))
-        return {}
-
-    monkeypatch.setattr(host_facts, "system_facts", setup)
-    run_module(host_facts, monkeypatch, {"gather": ["system"]})
+    collector = ansible_collector.get_ansible_collector(
+        all_collector_classes=default_collectors.collectors, gather_subset=SUBSETS
+    )
+    # None of these starts a program on Linux, which would need a module.
+    expected: dict[str, Any] = collector.collect(module=SimpleNamespace())
     # What was gathered is a fact of setup as well, so that a later play may leave it out; these are too few for that.
     assert set(expected) - {name.removeprefix("ansible_") for name in found} == {"gather_subset", "module_setup"}
     assert found == {f"ansible_{name}": expected[name] for name in expected if f"ansible_{name}" in found}
@@ -64,7 +59,7 @@ def test_the_prediction_is_the_result_of_gpu_state_in_check_mode(monkeypatch: py
     assert expected["changed"]
     for common in ("diff", "invocation"):
         expected.pop(common, None)
-    assert state_run.predict(options) == {**expected, "warnings": []}
+    assert state_module.predict(options) == {**expected, "warnings": []}
 
 
 @pytest.mark.parametrize(
@@ -76,7 +71,7 @@ def test_the_prediction_is_the_result_of_gpu_state_in_check_mode(monkeypatch: py
 )
 @pytest.mark.usefixtures("gpus")
 def test_what_gpu_state_refuses_is_in_the_prediction(options: dict[str, Any], message: str) -> None:
-    predicted = state_run.predict(options)
+    predicted = state_module.predict(options)
     assert predicted["failed"] and message in predicted["msg"]
 
 
@@ -85,7 +80,7 @@ def test_only_a_driver_that_works_is_asked(
     monkeypatch: pytest.MonkeyPatch, available: bool, predicted: dict[str, Any] | None
 ) -> None:
     monkeypatch.setattr(facts, "gather", lambda *_arguments: ({"nvidia_smi": {"available": available}}, []))
-    monkeypatch.setattr(facts, "predict", lambda options: {"changed": options == {"ecc": True}})
+    monkeypatch.setattr(state_module, "predict", lambda options: {"changed": options == {"ecc": True}})
     found = run_module(host_facts, monkeypatch, {"gather": ["gpus"], "gpu_state": {"ecc": True}})
     assert found["prediction"] == predicted
     assert run_module(host_facts, monkeypatch, {"gather": ["gpus"]})["prediction"] is None

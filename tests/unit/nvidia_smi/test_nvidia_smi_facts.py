@@ -10,14 +10,13 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.gpu.fleet.plugins.module_utils._host.facts import GPU_FACTS
+from ansible_collections.gpu.fleet.plugins.module_utils._host.facts import GPU_SUBSETS
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import facts as smi_facts
 from ansible_collections.gpu.fleet.plugins.modules import nvidia_smi_facts
 
@@ -611,7 +610,8 @@ def test_facts_of_eight_gpus_are_small(replay: MakeReplay, pci: MakePci) -> None
     facts = run_module(program.path, **DEFAULTS)
     assert set(facts["gathered"]) == set(smi_facts.SUBSETS) - {"clocks", "supported_clocks", "nvlink", "topology"}
     assert len(json.dumps(facts)) <= HOST_BYTES
-    facts = smi_facts.gather(replace(GPU_FACTS, executable=str(program.path)))
+    subsets = smi_facts.chosen_subsets(GPU_SUBSETS)
+    facts = smi_facts.gather(smi_facts.FactsRequest(str(program.path), subsets, explain=False))
     assert facts["gpu_count"] == len(ADDRESSES)
     assert len(json.dumps(facts)) <= HOST_BYTES
 

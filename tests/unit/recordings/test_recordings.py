@@ -47,6 +47,7 @@ NEWER = {
         "nvidia_smi.gpus.nvlinks.remote_link",
         "nvidia_smi.gpus.nvlinks.error_counters",
     },
+    "h100x2-results-580.159.04": {"evidence_due"},
 }
 """Keys that results have only since a recording was made, by recording; `list.key` in the rows of a list."""
 
@@ -55,7 +56,7 @@ NEWER_THAN_ALL = {
         f"ansible_facts.nvlink_fabric.{name}"
         for name in ("missing_modules", "imex_in_pods", "imex_nodes_exist", "ofed", "peermem")
     ),
-    "gpu_state": ("mps",),
+    "gpu_state": ("mps", "evidence_due"),
     "gpu_health": ("gpus.fabric_cluster_uuid", "gpus.fabric_clique_id"),
     "report_facts": ("host.gpus.fabric_cluster_uuid", "host.gpus.fabric_clique_id", "host.imex"),
 }

@@ -22,7 +22,8 @@ import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.gpu.fleet.plugins.action.host_facts import _plans, _work
 from ansible_collections.gpu.fleet.plugins.action.role_plan import planned
-from ansible_collections.gpu.fleet.plugins.module_utils._health.state_run import ARGUMENT_SPEC
+from ansible_collections.gpu.fleet.plugins.module_utils._state.module import ARGUMENT_SPEC
+from ansible_collections.gpu.fleet.plugins.module_utils._state.run import NO_EVIDENCE
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import gpu_state, nvidia_repository
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import options_of
@@ -255,7 +256,8 @@ def is_work_by_prediction(name: str, root: Path, monkeypatch: pytest.MonkeyPatch
     host = StateHost.with_gpus(root, "h200", "h200")
     host.install_mps()
     with in_this_process(monkeypatch, host):
-        first = host.state_run(**before)
+        # The action has had gpu_health keep the evidence.
+        first = host.state_run(**{**before, "evidence_kept": NO_EVIDENCE})
         again, changed = (host.state_run(check=True, **one) for one in (before, after))
     assert (first.error, again.error, changed.error, again.result["changed"]) == (None, None, None, False)
     return bool(changed.result["changed"])

@@ -19,13 +19,13 @@ from ansible_collections.gpu.fleet.plugins.module_utils._common import gpu_clien
 from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError, RunError
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
 from ansible_collections.gpu.fleet.plugins.module_utils._common.systemd import Systemd
-from ansible_collections.gpu.fleet.plugins.module_utils._health.state_run import ARGUMENT_SPEC
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.client import Smi
 from ansible_collections.gpu.fleet.plugins.module_utils._state import boot as boot_entry
 from ansible_collections.gpu.fleet.plugins.module_utils._state import mps
 from ansible_collections.gpu.fleet.plugins.module_utils._state import plan as state_plan
 from ansible_collections.gpu.fleet.plugins.module_utils._state import run as state_module
 from ansible_collections.gpu.fleet.plugins.module_utils._state import service as boot_service
+from ansible_collections.gpu.fleet.plugins.module_utils._state.module import ARGUMENT_SPEC
 from ansible_collections.gpu.fleet.plugins.module_utils._state.service_files import PLAN_FILE, UNIT
 from gpu_simulator.state import reset, store
 
@@ -176,13 +176,12 @@ class StateHost(SimulatedHost):
         return self.root / path.lstrip("/")
 
     def state_run(self, intercept: Intercept | None = None, **options: Any) -> Outcome:
-        """Run the module's work; `check` is a flag, `preserve` a function that keeps evidence."""
+        """Run the module's work; `check` is a flag."""
         self.calls, self.intercept = [], intercept
-        check, preserve = options.pop("check", False), options.pop("preserve", None)
+        check = options.pop("check", False)
         systemd = Systemd(self.units.run, str(self.root / "systemd"), lambda _seconds: None)
         try:
             run = state_module.StateRun({**OPTIONS, **options}, check, True, systemd, str(self.root))
-            run.preserve = preserve
             return Outcome(run.run(), None, self.calls)
         except RunError as error:
             return Outcome(dict(error.result), str(error), self.calls)

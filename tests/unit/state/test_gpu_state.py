@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
-from ansible_collections.gpu.fleet.plugins.module_utils._health.state_run import ARGUMENT_SPEC
 from ansible_collections.gpu.fleet.plugins.module_utils._state import plan as state_plan
 from ansible_collections.gpu.fleet.plugins.module_utils._state import run as state_module
 from ansible_collections.gpu.fleet.plugins.module_utils._state import service as boot_service
 from ansible_collections.gpu.fleet.plugins.module_utils._state import service_files
+from ansible_collections.gpu.fleet.plugins.module_utils._state.module import ARGUMENT_SPEC
 from ansible_collections.gpu.fleet.plugins.module_utils._state.service_files import PLAN_FILE, UNIT, Service
 from ansible_collections.gpu.fleet.plugins.modules import gpu_state
 from gpu_simulator.state import store

@@ -1,20 +1,18 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The module gpu_state, which keeps evidence of a fault before it has a GPU reset. Private to this collection."""
+"""The module gpu_state: its options, a run, and its prediction for host_facts. Private to this collection."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any, Mapping
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
 from .._common.bounds import TIMEOUT, WAIT, WHOLE_TIMEOUT
 from .._common.errors import RunError
-from .._state.run import StateRun
-from .evidence import DIRECTORY, MODES, NEVER
-from .run import preserve
+from .._common.evidence_options import DIRECTORY, MODES, NEVER
+from .run import StateRun
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
@@ -34,6 +32,14 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "reset": {"type": "str", "choices": ["never", "if_required"], "default": "never"},
     "evidence": {"type": "str", "choices": list(MODES), "default": NEVER},
     "evidence_directory": {"type": "str", "default": DIRECTORY},
+    "evidence_kept": {
+        "type": "dict",
+        "options": {
+            "directory": {"type": "str"},
+            "files": {"type": "list", "elements": "str", "default": []},
+            "notes": {"type": "list", "elements": "str", "default": []},
+        },
+    },
     "stop_for_reboot": {"type": "bool", "default": False},
     "on_unsupported": {"type": "str", "choices": ["fail", "skip"], "default": "fail"},
     "executable": {"type": "str", "default": "nvidia-smi"},
@@ -55,11 +61,4 @@ def predict(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def run(options: Mapping[str, Any], check_mode: bool, with_diff: bool) -> dict[str, Any]:
     """Apply the module's `options`; raises RunError."""
-
-    def keep() -> Mapping[str, Any]:
-        mode, directory = options["evidence"], options["evidence_directory"]
-        return asdict(preserve(options["executable"], options["timeout"], mode, directory))
-
-    state = StateRun(options, check_mode, with_diff)
-    state.preserve = None if options["evidence"] == NEVER else keep
-    return state.run()
+    return StateRun(options, check_mode, with_diff).run()
