@@ -60,11 +60,10 @@ def run(params: Mapping[str, Any], check_mode: bool, send: Send) -> dict[str, An
     for pod in planned if not check_mode else ():
         try:
             reason = _end(send, pod, params["pods"] == "delete")
-        except DeniedError as error:
-            raise RunError(str(error), {"changed": bool(ended), "evicted": ended}) from error
         except ChangeError as error:
             # A request without a reply may have been carried out.
-            raise RunError(str(error), {"changed": True, "evicted": ended}) from error
+            changed = bool(ended) or not isinstance(error, DeniedError)
+            raise RunError(str(error), {"changed": changed, "evicted": ended}) from error
         if reason:
             refused[name_of(pod)] = reason
         else:
