@@ -66,5 +66,7 @@ class ActionModule(NormalActionModule):  # type: ignore[misc]  # ansible-core ha
         if result.get("failed"):
             reason = str(result.get("msg", "gpu_health failed"))
             return {**_NOTHING, "notes": [f"no evidence could be collected: {reason}"]}
-        evidence = result["evidence"]
+        evidence = result.get("evidence")
+        if not isinstance(evidence, dict):
+            return {**_NOTHING, "notes": ["no evidence could be collected: gpu_health returned none"]}
         return {name: value for name, value in evidence.items() if value is not None}
