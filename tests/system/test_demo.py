@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shlex
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -189,3 +190,27 @@ def test_the_report_that_the_demo_proposes_has_the_layout_and_the_fault(tried: d
     page = (settings.CACHE / "report" / "report.json").read_text(encoding="utf-8")
     assert "1g.18gb" in page
     assert json.loads(page)["hosts"]
+
+
+@pytest.mark.parametrize("place", [0, 7])
+def test_a_lost_gpu_of_eight_ends_no_run_and_the_others_are_served(demo: Result, place: int) -> None:
+    """After the commands to try: the modules that change GPUs, and the verdict, on a host as operators have them."""
+    host = "ansible -i inventories/demo dgx-h200 -o"
+    others = [str(index) for index in range(8) if index != place]
+    declared = shlex.quote(json.dumps({"gpus": others, "power_limit_w": "650"}))
+    began = time.monotonic()
+    assert _as_a_person(f"{host} -a 'gpu-simulator fault lost --gpu {place}'").status == 0
+    try:
+        changed = _as_a_person(f"{host} -m gpu.fleet.gpu_settings -a {declared}")
+        assert changed.status == 0 and "CHANGED" in changed.output, changed.output[-6000:]
+        mig = shlex.quote(json.dumps({"gpus": others, "enabled": False}))
+        assert "SUCCESS" in _as_a_person(f"{host} -m gpu.fleet.mig_profile -a {mig}").output
+        refused = _as_a_person(f"{host} -m gpu.fleet.gpu_reset -a '{json.dumps({'gpus': [str(place)]})}'")
+        assert refused.status == 2 and "lost" in refused.output, refused.output[-6000:]
+        health = _as_a_person("ansible-playbook -i inventories/demo playbooks/health.yml -l dgx-h200")
+        assert health.status == 2 and f"dgx-h200: fail, remedy reboot: GPU {place} " in health.output
+    finally:
+        assert _as_a_person(f"{host} -a 'gpu-simulator fault clear'").status == 0
+    restored = shlex.quote(json.dumps({"power_limit_w": "default"}))
+    assert _as_a_person(f"{host} -m gpu.fleet.gpu_settings -a {restored}").status == 0
+    assert time.monotonic() - began < 240
