@@ -29,13 +29,14 @@ IN_USE = 19
 NO_ROOM = 23
 # A GPU is lost; there may still be a document of the others.
 LOST = 15
+_LOST_TEXT = "gpu is lost"
 _STATUS_BY_TEXT = (
     ("in use by another client", IN_USE),
     ("insufficient permissions", 4),
     ("insufficient resources", NO_ROOM),
     ("not supported", 3),
     ("not found", 6),
-    ("gpu is lost", LOST),
+    (_LOST_TEXT, LOST),
 )
 DENIED = 4
 NOT_FOUND = 6
@@ -281,10 +282,13 @@ def status(result: CommandResult) -> int | None:
     """The NVML status of a call, from its exit status or its output; None for a call that was killed."""
     if result.rc is None or result.rc not in (0, 255):
         return result.rc
-    # Not as quoted: a list may come before the message.
-    message = (result.text + result.error_text).lower()
-    # "Treating as warning" and pending modes are reported with status 0 as well, so then the output is ignored.
-    return next((number for text, number in _STATUS_BY_TEXT if text in message), result.rc) if result.rc else 0
+    if result.rc == 0:
+        # "Treating as warning" and pending modes are reported with status 0 as well, so the output is ignored.
+        return 0
+    message = quote(result).lower()
+    known = next((number for text, number in _STATUS_BY_TEXT if text in message), result.rc)
+    # A whole list may come before this message, and not in what is quoted.
+    return LOST if known == result.rc and _LOST_TEXT in (result.text + result.error_text).lower() else known
 
 
 def quote(result: CommandResult) -> str:
