@@ -563,10 +563,9 @@ class Gpu:
 
     @property
     def label(self) -> str:
-        """Its name in messages."""
-        if self.basics == Basics():
-            return f"GPU {self.index}"
-        return f"GPU {self.index} ({self.basics.name}, {self.basics.pci_bus_id})"
+        """Its name in messages, with what is known of it."""
+        known = ", ".join(filter(None, (self.basics.name, self.basics.pci_bus_id)))
+        return f"GPU {self.index} ({known})" if known else f"GPU {self.index}"
 
 
 @lru_cache(maxsize=None)

@@ -148,6 +148,7 @@ def test_a_lost_gpu_at_each_place_costs_only_itself(form: str, is_shown: bool, d
             nvidia.uuid(index) for index in range(count) if index != place
         ]
         assert document.gpus[place].basics.pci_bus_id == (nvidia.bus_id(place) if is_shown else None)
+        assert document.gpus[place].label == f"GPU {place}" + (f" ({nvidia.bus_id(place)})" if is_shown else "")
         # From now on no call for all GPUs is tried first, nor a list of the lost one.
         before = len(nvidia.calls)
         assert smi.document() == document
