@@ -293,7 +293,7 @@ verdict:
   type: str
   sample: fail
 remedy:
-  description: The strongest remedy of all problems, V(none) where there is none.
+  description: The strongest remedy of the findings with the worst verdict, V(none) where there is none.
   returned: success
   type: str
   sample: reset_gpu
@@ -373,7 +373,7 @@ gpus:
       returned: always
       type: str
     remedy:
-      description: Its strongest remedy.
+      description: The strongest remedy of its findings with the worst verdict.
       returned: always
       type: str
 tests:

@@ -15,7 +15,7 @@ from .active_tests import Diagnostics
 from .history import History, XidRecord, merged
 from .kernel_log import FALLEN_OFF_THE_BUS, RECOVERY_ACTION_CHANGED, Event, collapsed
 from .kernel_log_sources import KernelLog
-from .policy import FAIL, INFO, REMEDIES, WARN, Row, strongest, worst
+from .policy import FAIL, INFO, REMEDIES, WARN, Row, remedy_of, worst
 from .readings import Declared, Facts, gpu_readings, has_fabric_manager, host_readings, message_of, problems
 from .table import CAUSES, CONSEQUENCES
 
@@ -86,10 +86,8 @@ class Report:
         return worst(finding.verdict for finding in self._of(gpu))
 
     def remedy(self, gpu: str | None = None) -> str:
-        """The strongest remedy of the problems of one GPU, or of the host; of notes where there is no problem."""
-        found = self._of(gpu)
-        problematic = [finding for finding in found if finding.verdict in (WARN, FAIL)]
-        return strongest(finding.remedy for finding in problematic or found)
+        """The remedy of one GPU, or of the host with all its GPUs for None."""
+        return remedy_of((finding.verdict, finding.remedy) for finding in self._of(gpu))
 
     def rows(self, gpu: str) -> tuple[str, ...]:
         """The rows that hold for one GPU."""

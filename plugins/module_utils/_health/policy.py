@@ -112,6 +112,16 @@ def strongest(remedies: Iterable[str]) -> str:
     return max(remedies, key=lambda remedy: _STRENGTH[remedy], default="none")
 
 
+def remedy_of(findings: Iterable[tuple[str, str]]) -> str:
+    """The remedy of findings, each a verdict and a remedy: the strongest of those with the worst verdict.
+
+    A `warn` for a person next to a `fail` that a reboot ends is for after the reboot.
+    """
+    found = list(findings)
+    decisive = worst(verdict for verdict, _remedy in found)
+    return strongest(remedy for verdict, remedy in found if verdict == decisive)
+
+
 _SITE_FIELDS = frozenset(field.name for field in fields(Row))
 _HOW = ("reading", "xids", "sxids")
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from ansible_collections.gpu.fleet.plugins.module_utils._common.drain_reason import HEALTH, read_reason
 from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import one_line
-from ansible_collections.gpu.fleet.plugins.module_utils._health.policy import FAIL, UNKNOWN, WARN, strongest
+from ansible_collections.gpu.fleet.plugins.module_utils._health.policy import FAIL, UNKNOWN, WARN, remedy_of, strongest
 
 from .rolling_plan import RollingError, read_truth
 
@@ -246,7 +246,7 @@ def _decide(patient: Patient, options: Options, now: str) -> Decision:
 
 
 def _remedy(patient: Patient, found: Sequence[Finding], options: Options, now: str) -> Decision:
-    remedy = strongest(finding.remedy for finding in found)
+    remedy = remedy_of((finding.verdict, finding.remedy) for finding in found)
     decisive = [finding for finding in found if finding.remedy == remedy]
     named = tuple(dict.fromkeys(finding.gpu for finding in decisive if finding.gpu))
     gpus = named if all(finding.gpu for finding in decisive) else ()

@@ -720,7 +720,7 @@ def test_the_host_is_as_bad_as_its_worst_gpu() -> None:
         finding("unknown", "none", None),
     )
     report = Report(found)
-    assert (report.verdict(), report.remedy()) == ("fail", "inspect")
+    assert (report.verdict(), report.remedy()) == ("fail", "reset_gpu")
     assert (report.verdict("a"), report.remedy("a")) == ("warn", "inspect")
     assert (report.verdict("b"), report.remedy("b")) == ("fail", "reset_gpu")
     assert (report.verdict("c"), report.remedy("c")) == ("ok", "none")
