@@ -242,6 +242,14 @@ options:
       - Directory of the history, below which a file is kept that only root can read. An empty string keeps none.
     type: str
     default: /var/lib/gpu-fleet/health
+  repaired:
+    description:
+      - Whether a person has repaired the host since the last check. From then on nothing older counts, be it errors in
+        the kernel log, repeated Xids, or GPUs, NVLinks and ports that were there before. The O(history) keeps the time.
+      - Check mode judges so and keeps nothing.
+    type: bool
+    default: false
+    version_added: 1.1.0
 seealso:
   - module: gpu.fleet.nvidia_smi_facts
   - ref: gpu.fleet.gpu_health role <ansible_collections.gpu.fleet.gpu_health_role>
@@ -448,7 +456,7 @@ kernel_log:
           returned: always
           type: str
         is_over:
-          description: Whether the GPU was reset or the driver was loaded since then.
+          description: Whether something that ends it has happened since then, such as a reset of the GPU.
           returned: always
           type: bool
         text:
@@ -561,6 +569,10 @@ error_history:
       description: How many.
       returned: always
       type: int
+repaired:
+  description: Time in UTC at which a person last had repaired the host, see O(repaired), V(null) without one.
+  returned: success
+  type: str
 """
 
 import time
@@ -619,6 +631,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "evidence": {"type": "str", "choices": list(MODES), "default": NEVER},
     "evidence_directory": {"type": "str", "default": EVIDENCE_DIRECTORY},
     "history": {"type": "str", "default": DIRECTORY},
+    "repaired": {"type": "bool", "default": False},
     "executable": {"type": "str", "default": "nvidia-smi"},
     "timeout": {"type": TIMEOUT, "default": 60.0},
 }

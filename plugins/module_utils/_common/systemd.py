@@ -16,7 +16,7 @@ from .services import parse_units
 
 Run = Callable[[Sequence[Sequence[str]], float], Sequence[CommandResult]]
 
-PROPERTIES = "Id,LoadState,ActiveState,UnitFileState,NeedDaemonReload,Result,StatusText,After,DropInPaths"
+PROPERTIES = "Id,LoadState,ActiveState,UnitFileState,NeedDaemonReload,Result,StatusText,After,DropInPaths,ActiveEnterTimestampMonotonic"
 BOOTED = "/run/systemd/system"
 """Exists while systemd is the first process: sd_booted(3)."""
 
@@ -29,7 +29,8 @@ _POLL_SECONDS = 0.5
 class Unit:
     """A unit as reported by `systemctl show`; `status` is the program's own status text, `after` its ordering.
 
-    `drop_ins` are the paths of those that systemd has read.
+    `drop_ins` are the paths of those that systemd has read. `started` is when it became active, in seconds since the
+    boot, 0 where it never has.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Unit:
     status: str = ""
     after: tuple[str, ...] = ()
     drop_ins: tuple[str, ...] = ()
+    started: float = 0.0
 
     @property
     def is_active(self) -> bool:
@@ -109,4 +111,9 @@ def _unit(name: str, properties: Mapping[str, str]) -> Unit:
         status=properties.get("StatusText", ""),
         after=tuple(properties.get("After", "").split()),
         drop_ins=tuple(properties.get("DropInPaths", "").split()),
+        started=_seconds(properties.get("ActiveEnterTimestampMonotonic", "")),
     )
+
+
+def _seconds(microseconds: str) -> float:
+    return int(microseconds) / 1e6 if microseconds.isdecimal() else 0.0

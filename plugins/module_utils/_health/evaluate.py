@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import AbstractSet, Any, Iterator, Mapping, Sequence
@@ -12,10 +13,11 @@ from typing import AbstractSet, Any, Iterator, Mapping, Sequence
 from .._nvidia_smi.values import bus_id
 from . import xids as catalogue
 from .active_tests import Diagnostics
+from .ends import Ends, Proofs
 from .history import History, XidRecord, merged
 from .kernel_log import FALLEN_OFF_THE_BUS, RECOVERY_ACTION_CHANGED, Event, collapsed
 from .kernel_log_sources import KernelLog
-from .policy import FAIL, INFO, REMEDIES, WARN, Row, remedy_of, worst
+from .policy import ENDS, FAIL, INFO, REMEDIES, WARN, Row, remedy_of, worst
 from .readings import Declared, Facts, gpu_readings, has_fabric_manager, host_readings, message_of, problems
 from .table import CAUSES, CONSEQUENCES
 
@@ -37,7 +39,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class XidCount:
-    """All Xids of one code of one GPU. `is_over`: before the GPU was reset or the driver loaded. Times since 1970."""
+    """All Xids of one code of one GPU. `is_over`: what ends them has happened since. Times since 1970."""
 
     gpu: str | None
     pci_bus_id: str | None
@@ -58,7 +60,7 @@ class XidCount:
 @dataclass(frozen=True)
 class Observed:
     """All that was read. `ports` maps the PCI bus id of a port to those of GPUs below it, `slot_lanes` that of a GPU to
-    the PCIe lanes that its slot can have."""
+    the PCIe lanes that its slot can have. `fabric_manager` is when its service was started, 0 where that is unknown."""
 
     facts: Facts
     declared: Declared = field(default_factory=Declared)
@@ -68,9 +70,15 @@ class Observed:
     ports: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     slot_lanes: Mapping[str, int] = field(default_factory=dict)
     resets: Mapping[str, float] = field(default_factory=dict)
+    fabric_manager: float = 0.0
     boot: str = ""
     now: float = 0.0
     tested: Diagnostics = field(default_factory=Diagnostics)
+
+    @property
+    def repaired(self) -> float:
+        """When a person has repaired the host; a time to come, by a clock that was set back, proves nothing."""
+        return self.history.repaired if self.history.repaired <= self.now else 0.0
 
 
 @dataclass(frozen=True)
@@ -229,15 +237,18 @@ def identity(gpu: Facts, facts: Facts, history: History) -> str:
 
 @dataclass(frozen=True)
 class _Read:
-    """An event with the row that decides it. `place` is the PCI bus id of the device."""
+    """An event with the row that decides it. `place` is the PCI bus id of the device, `end` a key of ENDS, empty while
+    the event lasts."""
 
     event: Event
     place: str | None
     row: Row
-    is_over: bool
+    end: str
 
-
-_UNTIL_IT_RESPONDS = ("init_failed", "unsupported", "bar_invalid", "power_cables", "inaccessible")
+    @property
+    def is_over(self) -> bool:
+        """Whether the event is only of interest."""
+        return self.end != ""
 
 
 class _LogReader:
@@ -250,12 +261,17 @@ class _LogReader:
             str(gpu["pci_bus_id"]): gpu for gpu in observed.facts["gpus"] if gpu["pci_bus_id"] is not None
         }
         self._events = tuple(_without_repeats(collapsed(observed.log.events, catalogue.meaning)))
-        loads = [event.line for event in self._events if event.kind == "driver_loaded"]
-        self._driver_loaded = loads[-1] if loads else -1
         self._logged = {_place(event): event.detail for event in self._events if event.kind == "uuid"}
-        self._reset_times = {
-            place: observed.history.reset_time(gpu, observed.resets) for place, gpu in self._gpus.items()
-        }
+        facts, history = observed.facts, observed.history
+        proofs = Proofs(
+            gpus=self._gpus,
+            resets={place: history.reset_time(gpu, observed.resets) for place, gpu in self._gpus.items()},
+            all_respond=not any(problem["code"] in ("gpu_missing", "gpu_lost") for problem in facts["unhealthy"]),
+            repaired=observed.repaired,
+            fabric_manager=observed.fabric_manager,
+            now=observed.now,
+        )
+        self._ends = Ends(self._events, proofs, _place)
         self._read = tuple(self._classified())
 
     def causes(self) -> dict[str | None, str]:
@@ -319,66 +335,19 @@ class _LogReader:
         return {name: tuple(records) for name, records in found.items()}
 
     def _classified(self) -> Iterator[_Read]:
-        by_place: dict[str | None, set[int | None]] = {}
-        phases: dict[str | None, tuple[int, int]] = {}
-        named = set()
-        for event in self._events:
-            place = _place(event)
-            if event.kind in ("xid", "lost"):
-                by_place.setdefault(place, set()).add(event.code)
-            phases[place] = _after(phases.get(place, (-1, -1)), event, place in named)
-            if event.kind == "uuid":
-                named.add(place)
-        unsupported = any(event.kind == "unsupported" and event.line > self._driver_loaded for event in self._events)
+        causes = _Causes(self._events)
+        loaded = self._ends.driver_loaded
+        unsupported = any(event.kind == "unsupported" and event.line > loaded for event in self._events)
         for event in self._events:
             place = _place(event)
             if not self._concerns_a_gpu(event, place):
                 continue
-            qualifiers = self._qualifiers(event, place, by_place.get(place, set()), unsupported)
+            qualifiers = self._qualifiers(event, place, causes, unsupported)
             row = next((row for row in self._rows if _fits(row, event, qualifiers)), None)
             if row is not None:
-                is_over = (
-                    event.line <= self._driver_loaded
-                    or self._was_reset(event, place, phases[place])
-                    or self._is_of_another_gpu(event, place)
-                    or self._has_recovered(event, place)
-                )
                 gpu = self._gpus.get(place or "")
-                yield _Read(event, place, _for_model(row, gpu["name"] if gpu else None), is_over)
-
-    def _was_reset(self, event: Event, place: str | None, phase: tuple[int, int]) -> bool:
-        """Whether the GPU was reset after an event: the driver asked for it and asks for nothing any more, has
-        initialized the GPU again, or this collection has reset it or seen its counters begin again."""
-        ended, asked = phase
-        gpu = self._gpus.get(place or "", {})
-        if event.line <= ended:
-            return True
-        action = gpu.get("recovery_action")
-        if event.line <= asked and action == "none":
-            return True
-        if event.time is None:
-            return False
-        if place is None:
-            # The line names no GPU: one that was reset since, where none asks for anything.
-            known = [time for time in self._reset_times.values() if time is not None]
-            asks = any(gpu["recovery_action"] not in (None, "none") for gpu in self._gpus.values())
-            return bool(known) and event.time <= max(known) and not asks
-        reset = self._reset_times.get(place)
-        return reset is not None and event.time <= reset and action in (None, "none")
-
-    def _is_of_another_gpu(self, event: Event, place: str | None) -> bool:
-        """Whether the driver names another GPU than the one that is now at the address: the GPU was replaced."""
-        gpu = self._gpus.get(place or "")
-        return bool(gpu and gpu["uuid"] and event.uuid and event.uuid.lower() != str(gpu["uuid"]).lower())
-
-    def _has_recovered(self, event: Event, place: str | None) -> bool:
-        """Whether a GPU that could not be initialized responds now."""
-        if event.kind in ("probe_failed", "conflict"):
-            return bool(self._gpus) and not any(
-                problem["code"] in ("gpu_missing", "gpu_lost") for problem in self._observed.facts["unhealthy"]
-            )
-        gpu = self._gpus.get(place or "")
-        return event.kind in _UNTIL_IT_RESPONDS and gpu is not None and gpu["error"] is None
+                row = _for_model(row, gpu["name"] if gpu else None)
+                yield _Read(event, place, row, self._ends.of(event, place, row.ends))
 
     def _concerns_a_gpu(self, event: Event, place: str | None) -> bool:
         """Other devices have PCIe and IOMMU errors as well."""
@@ -389,9 +358,7 @@ class _LogReader:
         listed = {gpu["pci_bus_id"] for gpu in self._observed.facts["pci_gpus"]}
         return place is not None and (place in listed or self._observed.history.is_above(place))
 
-    def _qualifiers(
-        self, event: Event, place: str | None, codes: AbstractSet[int | None], unsupported: bool
-    ) -> AbstractSet[str]:
+    def _qualifiers(self, event: Event, place: str | None, causes: _Causes, unsupported: bool) -> AbstractSet[str]:
         if event.kind in ("aer", "link_down", "init_failed", "assertion"):
             return frozenset((event.reason, event.detail or "") if event.kind == "aer" else (event.reason,))
         if event.kind == "probe_failed":
@@ -400,7 +367,7 @@ class _LogReader:
         return catalogue.qualifiers(
             event,
             catalogue.Surroundings(
-                is_caused=bool(codes - {event.code}),
+                is_caused=causes.has(event),
                 rows_are_known=gpu.get("remapped_rows_pending") is not None,
                 has_fabric_manager=has_fabric_manager(gpu.get("name"), gpu, len(self._gpus)),
                 architecture=gpu.get("architecture"),
@@ -423,7 +390,7 @@ class _LogReader:
             return None, ""
         if read.event.kind.startswith("sxid"):
             return None, f"NVSwitch {place}"
-        if self._is_of_another_gpu(read.event, place):
+        if self._ends.is_of_another_gpu(read.event, place):
             return read.event.uuid, f"GPU {read.event.uuid}, which was at {place}"
         gpu = self._gpus.get(place)
         if gpu is not None:
@@ -450,24 +417,50 @@ class _LogReader:
         instance = "" if event.gpu_instance is None else f" in GPU instance {event.gpu_instance}"
         by = "" if event.pid is None else f", last by {event.process or 'a process'} (PID {event.pid})"
         action = f" ({event.action[1]})" if event.action else ""
-        over = ", before the GPU was reset or responded again" if last.is_over else ""
+        over = f", over ({ENDS[last.end]})" if last.is_over else ""
         return f"{what}{instance}{times}{by}{over}: {last.row.symptom}{action}"
+
+
+_CLEANUP = 45
+# Removing the channels of a killed process takes a while.
+_CAUSE_SECONDS = 60.0
+# Where the log has no times.
+_CAUSE_LINES = 200
+
+
+class _Causes:
+    """What makes the driver remove channels: another Xid, or the kernel that ends a process for want of memory.
+
+    One GPU has the error, and all GPUs of the job have the cleanup.
+    """
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        reasons = [
+            event
+            for event in events
+            if event.kind in ("lost", "oom_kill") or (event.kind, event.code != _CLEANUP) == ("xid", True)
+        ]
+        self._places = {_place(event) for event in reasons if event.kind != "oom_kill"}
+        self._pids = {event.pid for event in reasons} - {None}
+        self._times = sorted(time for event in reasons for time in (*event.times, event.time) if time is not None)
+        self._lines = [event.line for event in reasons]
+
+    def has(self, event: Event) -> bool:
+        """Whether the events that are joined in this one all have a cause."""
+        if _place(event) in self._places or event.pid in self._pids:
+            return True
+        times = event.times or ((event.time,) if event.time is not None else ())
+        if not times or not self._times:
+            return any(abs(event.line - line) <= _CAUSE_LINES for line in self._lines)
+        return all(self._is_close(time) for time in times)
+
+    def _is_close(self, time: float) -> bool:
+        place = bisect_left(self._times, time - _CAUSE_SECONDS)
+        return place < len(self._times) and self._times[place] <= time + _CAUSE_SECONDS
 
 
 def _first_time(event: Event) -> float | None:
     return event.time if event.first_time is None else event.first_time
-
-
-def _after(phase: tuple[int, int], event: Event, is_named: bool) -> tuple[int, int]:
-    """The last line before a reset that the log proves, and before one that only the GPU's present state can prove.
-    `is_named`: the driver had named the GPU before."""
-    ended, asked = phase
-    if event.action is not None:
-        return (event.line, event.line) if event.action[0] == 0 else (ended, event.line)
-    # The driver names a GPU with its first error since it initialized the GPU.
-    if event.kind == "uuid" and is_named:
-        return ended, max(asked, event.line - 1)
-    return phase
 
 
 @lru_cache(maxsize=4096)
@@ -510,7 +503,7 @@ def _repetitions(
     facts = observed.facts
     labels = {identity(gpu, facts, observed.history): _label(gpu) for gpu in facts["gpus"]}
     for row in (row for row in rows if row.is_repetition):
-        since = observed.now - row.hours * 3600.0
+        since = max(observed.now - row.hours * 3600.0, observed.repaired)
         young = {
             name: [record for record in found if record.time is None or record.time >= since]
             for name, found in known.items()

@@ -14,7 +14,7 @@ from .._common.atomic_write import atomic_write
 from .._common.json_text import parse_json
 from .network import PortHistory
 from .network import parsed as parsed_ports
-from .readings import KEPT_COUNTERS, Earlier, Facts, began_again, counters_of, is_slowed_down
+from .readings import ACTIVE_LINKS, KEPT_COUNTERS, Earlier, Facts, began_again, counters_of, is_slowed_down
 
 DIRECTORY = "/var/lib/gpu-fleet/health"
 FILE = "history.json"
@@ -98,11 +98,13 @@ class GpuHistory:
 @dataclass(frozen=True)
 class History:
     """All GPUs that have been here. `models` are those that responded at the last check that found all, `ports` those
-    of the GPUs' network that have had a link."""
+    of the GPUs' network that have had a link. A person has repaired the host at the time `repaired`, 0 where none has:
+    what is older does not count."""
 
     models: tuple[str, ...] = ()
     gpus: Mapping[str, GpuHistory] = field(default_factory=dict)
     ports: Mapping[str, PortHistory] = field(default_factory=dict)
+    repaired: float = 0.0
 
     def gpu(self, name: str | None) -> GpuHistory:
         """One GPU; empty for a new one."""
@@ -126,6 +128,14 @@ class History:
             times.append(known.checked)
         return max(times) or None
 
+    def repaired_at(self, time: float) -> History:
+        """The history of a host that a person has repaired: no GPU, link or port is missed that was there before."""
+        gpus = {
+            name: replace(gpu, counters={**gpu.counters, ACTIVE_LINKS: None}, slowdown_checks=0)
+            for name, gpu in self.gpus.items()
+        }
+        return History(gpus=gpus, repaired=time)
+
     def earlier(self, name: str | None, now: float) -> Earlier:
         """The readings of one GPU at its last check."""
         known = self.gpu(name)
@@ -141,7 +151,7 @@ def parse(text: str | None) -> History:
         gpus = {str(name): _gpu(entry) for name, entry in document["gpus"].items()}
         # Absent in what earlier versions have written.
         ports = parsed_ports(document.get("ports", {}))
-        return History(tuple(map(str, document["models"])), gpus, ports)
+        return History(tuple(map(str, document["models"])), gpus, ports, float(document.get("repaired", 0.0)))
     except (ValueError, KeyError, TypeError, AttributeError):
         return History()
 
@@ -232,7 +242,7 @@ def updated(history: History, check: Check) -> History:
     newest = sorted(gpus, key=lambda name: gpus[name].checked)[-MOST_GPUS:]
     found = tuple(str(gpu["name"]) for gpu in facts["gpus"] if gpu["error"] is None)
     models = found if check.count_is_declared or len(found) >= len(history.models) else history.models
-    return History(models, {name: gpus[name] for name in newest}, check.ports)
+    return History(models, {name: gpus[name] for name in newest}, check.ports, history.repaired)
 
 
 def _checked(known: GpuHistory, gpu: Facts | None, name: str, check: Check) -> GpuHistory:

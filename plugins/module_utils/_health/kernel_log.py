@@ -471,6 +471,14 @@ def _link_down(text: str) -> Fields | None:
     return {"kind": "link_down", "pci": _address(source or found), "detail": "dpc" if found["dpc"] else "hotplug"}
 
 
+_KILLED = re.compile(r"(?:Out of memory: |Memory cgroup out of memory: )?Kill(?:ed)? process (?P<pid>\d{1,10})\b")
+
+
+def _killed(text: str) -> Fields | None:
+    found = _KILLED.match(text)
+    return None if found is None else {"kind": "oom_kill", "pid": int(found["pid"])}
+
+
 def _crashed(text: str) -> Fields | None:
     if not text.startswith("NVRM") or "GSP-CrashCat Report" not in text:
         return None
@@ -550,6 +558,12 @@ _READERS = (
     _sxid,
     _pattern("driver_loaded", r"nvidia-nvlink: Nvlink Core is being initialized"),
     _link_down,
+    _pattern(
+        "link_up",
+        rf"(?:pcieport|pciehp|pci) {_ADDRESS}(?::pcie\w{{1,8}})?: (?:"
+        r"(?:pciehp: )?[Ss]lot\([^)]{0,64}\): Link Up|AER: [Dd]evice recovery successful)",
+    ),
+    _killed,
     _aer,
     _pattern(
         "iommu",
@@ -586,6 +600,9 @@ _BEGINNINGS = (
     "[Hardware Error]",
     "[VT-D]",
     "iommu ",
+    "Out of memory: Kill",
+    "Memory cgroup out of memory: Kill",
+    "Killed process ",
 )
 _FIRMWARE_FIRST = ("{", "[Hardware Error]")
 _WORDS = (

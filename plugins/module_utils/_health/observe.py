@@ -23,6 +23,7 @@ from .kernel_log_sources import KernelLog, Run, is_container
 from .readings import Declared, DeclaredGpu, Facts
 
 BOOT_SERVICE = "gpu-fleet-state.service"
+FABRIC_MANAGER = "nvidia-fabricmanager.service"
 STATE_PLAN = "/var/lib/gpu-fleet/state/plan.json"
 _PLAN_VERSION = 1
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -124,12 +125,26 @@ def device_path(pci_bus_id: str, files: HostFiles) -> list[str]:
     return files.resolve(f"{PCI_DEVICES}/{domain[-4:]}:{rest}").strip("/").split("/")
 
 
-def host_messages(facts: Facts, log: KernelLog, files: HostFiles, systemd: Systemd, run_program: Run) -> dict[str, str]:
-    """The readings of the host that are messages: empty where all is well or nothing is known."""
+def units(systemd: Systemd) -> dict[str, Unit]:
+    """The services that the health of a host depends on, as far as they exist."""
     try:
-        units = systemd.show((BOOT_SERVICE, IMEX_UNIT, MPS))
+        return systemd.show((BOOT_SERVICE, IMEX_UNIT, MPS, FABRIC_MANAGER))
     except ChangeError:
-        units = {}
+        return {}
+
+
+def fabric_manager_started(units: Mapping[str, Unit], boot_time: float | None, now: float) -> float:
+    """When the Fabric Manager that runs was started, in seconds since 1970; 0 where that is not known."""
+    unit = units.get(FABRIC_MANAGER, Unit(FABRIC_MANAGER))
+    started = (boot_time or 0.0) + unit.started
+    # After a jump of the clock a later time proves nothing.
+    return started if boot_time and unit.started and unit.active == "active" and started <= now else 0.0
+
+
+def host_messages(
+    facts: Facts, log: KernelLog, files: HostFiles, units: Mapping[str, Unit], run_program: Run
+) -> dict[str, str]:
+    """The readings of the host that are messages: empty where all is well or nothing is known."""
     failed, missed = _boot_service(units.get(BOOT_SERVICE, Unit(BOOT_SERVICE)))
     mps_inactive, mps_faults = _mps(units.get(MPS, Unit(MPS)), run_program)
     inactive, unready = _imex(units.get(IMEX_UNIT, Unit(IMEX_UNIT)), run_program)

@@ -35,6 +35,22 @@ REMEDIES: Mapping[str, str] = {
 """From weakest to strongest: what a stronger one does includes or replaces the weaker ones."""
 _STRENGTH = {remedy: place for place, remedy in enumerate(REMEDIES)}
 
+ENDS: Mapping[str, str] = {
+    "reading": "the reading is good again",
+    "driver": "the driver was loaded",
+    "boot": "the host was booted",
+    "repair": "the host was repaired",
+    "replaced": "another GPU is in its place",
+    "reset": "the GPU was reset",
+    "all_reset": "all GPUs were reset",
+    "responds": "the GPU responds",
+    "link_up": "the link came up again",
+    "fabric_manager": "the Fabric Manager was started",
+    "quiet": "24 hours passed without another",
+    "hours": "its hours have passed",
+}
+"""What proves that a fault is over."""
+
 OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {
     "is": lambda reading, value: bool(reading == value),
     "is_not": lambda reading, value: bool(reading != value),
@@ -58,7 +74,8 @@ class Row:
     One of these is how it is read: a `reading` of a GPU, or of the host where `scope` is `host`, compared with `value`;
     `xids`, `sxids` or `events` of the kernel log, restricted by `when`; `bursts` or `boots`, the repetition of one Xid
     within `hours`. `thresholds` replaces `value` for GPUs whose model contains a text. An empty `xids` of a repetition
-    stands for all Xids that are fatal.
+    stands for all Xids that are fatal. `over` has keys of ENDS: what ends an event of the kernel log, besides what ends
+    all of them.
     """
 
     id: str
@@ -78,6 +95,16 @@ class Row:
     bursts: int = 0
     boots: int = 0
     hours: float = 0.0
+    over: tuple[str, ...] = ()
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """Keys of ENDS: all that proves that what the row reports is over."""
+        if self.reading:
+            return ("reading",)
+        if self.is_repetition:
+            return ("hours", "repair")
+        return (*self.over, "driver", "boot", "repair")
 
     @property
     def is_repetition(self) -> bool:
@@ -150,7 +177,9 @@ def _new_row(given: Mapping[str, Any], readings: frozenset[str]) -> Row:
         raise ChangeError(f"policy: the new row {name} needs one of reading, xids and sxids")
     if "verdict" not in given:
         raise ChangeError(f"policy: the new row {name} needs a verdict")
-    defaults = {"symptom": name.replace("_", " "), "remedy": "none", "source": "this site"}
+    defaults: dict[str, Any] = {"symptom": name.replace("_", " "), "remedy": "none", "source": "this site"}
+    if not given.get("reading"):
+        defaults["over"] = ("reset",) if given.get("xids") else ("all_reset", "fabric_manager")
     return _checked(Row(**{**defaults, **_values(given)}), readings)
 
 

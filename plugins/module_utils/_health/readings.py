@@ -131,7 +131,7 @@ def gpu_readings(
         **_uncorrectable(gpu),
         "retired_pages_total": _sum(gpu["retired_pages_single_bit_count"], gpu["retired_pages_double_bit_count"]),
         "pcie_lanes_missing": _pcie_lanes_missing(gpu, facts["gpus"], slot_lanes),
-        "nvlinks_missing": nvlinks_missing(gpu, facts["gpus"], earlier.counters.get(_ACTIVE_LINKS)),
+        "nvlinks_missing": nvlinks_missing(gpu, facts["gpus"], earlier.counters.get(ACTIVE_LINKS)),
         "nvlinks_slow": _nvlinks_slow(gpu, facts["gpus"]),
         **_slowdowns(gpu, earlier),
         "degrees_above_slowdown": _difference(gpu["temperature_slowdown_tlimit_c"], gpu["temperature_gpu_tlimit_c"]),
@@ -224,7 +224,7 @@ def _active_links(gpu: Facts) -> int:
     return sum(bool(link["active"]) for link in gpu["nvlinks"])
 
 
-_ACTIVE_LINKS = "nvlinks_active"
+ACTIVE_LINKS = "nvlinks_active"
 # They begin at zero when the GPU is reset or the driver is loaded.
 _SINCE_RESET = (
     "slowdown_sw_power_cap_us",
@@ -234,7 +234,7 @@ _SINCE_RESET = (
     "ecc_errors_volatile.corrected_total",
     "ecc_errors_volatile.uncorrected_total",
 )
-KEPT_COUNTERS = (*_SINCE_RESET, _ACTIVE_LINKS)
+KEPT_COUNTERS = (*_SINCE_RESET, ACTIVE_LINKS)
 """What the history keeps of the last check."""
 
 
@@ -245,8 +245,8 @@ def counters_of(gpu: Facts, earlier: Mapping[str, int | None] | None = None) -> 
         outer, _dot, inner = name.partition(".")
         value = gpu.get(outer)
         found[name] = (value or {}).get(inner) if inner else value
-    links = [count for count in ((earlier or {}).get(_ACTIVE_LINKS), _links_seen(gpu)) if count is not None]
-    return {**found, _ACTIVE_LINKS: max(links, default=None)}
+    links = [count for count in ((earlier or {}).get(ACTIVE_LINKS), _links_seen(gpu)) if count is not None]
+    return {**found, ACTIVE_LINKS: max(links, default=None)}
 
 
 def _links_seen(gpu: Facts) -> int | None:

@@ -70,6 +70,11 @@ def run(
     )
     log = read_kernel_log(source, params["timeout"], files, run_program)
     known = histories.read(files.real(directory)) if directory else histories.History()
+    if params.get("repaired"):
+        if not directory:
+            raise ChangeError("repaired: it is kept in the history, and history is empty")
+        known = known.repaired_at(now)
+    units = observe.units(Systemd())
     declared, boot = observe.declared(params["expected"] or {}, files), observe.boot_id(files)
     network, nic_ports = read_network(facts, files, Before(known.ports, boot, now), declared.nic_count)
     observed = Observed(
@@ -78,13 +83,14 @@ def run(
         log=log,
         history=known,
         host={
-            **observe.host_messages(facts, log, files, Systemd(), run_program),
+            **observe.host_messages(facts, log, files, units, run_program),
             "driver_vulnerable": of_driver(facts["driver_version"], params["ignore_vulnerabilities"]),
             **network,
         },
         ports=observe.ports(facts, files),
         slot_lanes=observe.slot_lanes(facts, files),
         resets=resets.known((gpu["uuid"] for gpu in facts["gpus"] if gpu["uuid"]), now),
+        fabric_manager=observe.fabric_manager_started(units, log.boot_time, now),
         boot=boot,
         now=now,
         tested=tested,
@@ -177,6 +183,7 @@ def as_result(observed: Observed, report: Report, known: histories.History) -> d
         "kernel_log": _log(observed.log, report.xids),
         "changes": _changes(known),
         "error_history": _error_history(known),
+        "repaired": observe.utc(known.repaired or None),
     }
 
 

@@ -61,19 +61,20 @@ def _problem(name: str, verdict: str, remedy: str, source: str, symptom: str) ->
     return _gpu(name, verdict, remedy, source, symptom, "problems", "has", name)
 
 
-def _xid(name: str, verdict: str, remedy: str, source: str, symptom: str, *codes: int, when: str = "") -> Row:
-    """Xids, where `when` is given only with this qualifier."""
-    return Row(name, symptom, verdict, remedy, source, xids=codes, when=when)
+def _xid(name: str, verdict: str, remedy: str, source: str, symptom: str, *codes: int, **how: Any) -> Row:
+    """Xids, where `when` is given only with this qualifier. A reset of the GPU ends them, or what `over` names."""
+    return Row(name, symptom, verdict, remedy, source, xids=codes, **{"over": ("reset",), **how})
 
 
 def _sxid(name: str, verdict: str, remedy: str, source: str, symptom: str, *codes: int) -> Row:
-    """SXids of NVSwitches."""
-    return Row(name, symptom, verdict, remedy, source, sxids=codes)
+    """SXids of NVSwitches, which are reset together with all GPUs."""
+    over = ("all_reset", *(("fabric_manager",) if remedy == "restart_fabric_manager" else ()))
+    return Row(name, symptom, verdict, remedy, source, sxids=codes, over=over)
 
 
-def _event(name: str, verdict: str, remedy: str, source: str, symptom: str, *kinds: str, when: str = "") -> Row:
-    """Kinds of events of the kernel log, where `when` is given only with this qualifier."""
-    return Row(name, symptom, verdict, remedy, source, events=kinds, when=when)
+def _event(name: str, verdict: str, remedy: str, source: str, symptom: str, *kinds: str, **how: Any) -> Row:
+    """Kinds of events of the kernel log, where `when` is given only with this qualifier, and what ends them."""
+    return Row(name, symptom, verdict, remedy, source, events=kinds, **{"over": ("reset",), **how})
 
 
 def _repeated(name: str, verdict: str, remedy: str, source: str, symptom: str, *codes: int, **how: Any) -> Row:
@@ -285,13 +286,13 @@ _XIDS = (
     _xid("xid_informational", INFO, "none", "catalogue", "logged for information",
          14, 37, 38, 43, 44, 66, 67, 106, 107, 108, 141, 152, 153, 162, 171, 172),
     _xid("xid_cleanup_alone", WARN, "restart_fabric_manager", "catalogue", "a channel was removed without another Xid",
-         45, when="solo"),
+         45, when="solo", over=("fabric_manager", "quiet", "reset")),
     _xid("xid_cleanup", INFO, "none", "catalogue", "a channel was removed because of another Xid", 45),
     _xid("xid_reset", FAIL, "reset_gpu", "catalogue", "the GPU needs a reset",
          46, 48, 62, 64, 95, 109, 119, 120, 136, 140, 143, 156, 158, 166, 169),
     _xid("xid_hardware", FAIL, "inspect", "catalogue", "auxiliary power is not connected", 54),
     _xid("xid_microcontroller", FAIL, "reboot", "old catalogue", "a microcontroller of an old GPU stopped",
-         61, when="before_ampere"),
+         61, when="before_ampere", over=()),
     _xid("xid_row_remapped", INFO, "none", "catalogue, memory",
          "memory rows were marked for remapping; their state is read", 63, when="rows_are_known"),
     _xid("xid_row_remapping", WARN, "drain_and_reset", "catalogue, memory", "memory rows were marked for remapping",
@@ -305,10 +306,10 @@ _XIDS = (
     _xid("xid_link", FAIL, "reset_gpu", "catalogue", "an NVLink error", 74),
     _xid("xid_software", WARN, "update_software", "catalogue", "driver, firmware or settings do not fit", 78, 168),
     _xid("xid_off_the_bus", FAIL, "reboot", "catalogue", "the GPU is off the bus, or PCIe failed", 79, 167),
-    _xid("xid_c2c", FAIL, "reboot", "events", "a fatal error of the link between CPU and GPU", 173),
+    _xid("xid_c2c", FAIL, "reboot", "events", "a fatal error of the link between CPU and GPU", 173, over=()),
     _xid("xid_watch", WARN, "none", "catalogue", "a sign of wear or of a corrected error",
          92, 93, 121, 142, 160, 163, 170),
-    _xid("xid_security", FAIL, "power_cycle", "catalogue", "a security fault that needs a cold reset", 110),
+    _xid("xid_security", FAIL, "power_cycle", "catalogue", "a security fault that needs a cold reset", 110, over=()),
     _xid("xid_nvlink5_intended", INFO, "none", "catalogue", "an NVLink was taken down on purpose or by the other end",
          *xids.NVLINK_5, when="intended"),
     _xid("xid_nvlink5_application", INFO, "restart_application", "catalogue",
@@ -316,7 +317,8 @@ _XIDS = (
     _xid("xid_nvlink5_nonfatal", INFO, "none", "catalogue", "an NVLink error that is not fatal",
          *xids.NVLINK_5, when="nonfatal"),
     _xid("xid_nvlink5_fatal", FAIL, "reset_gpu", "catalogue", "a fatal NVLink error", *xids.NVLINK_5),
-    _xid("xid_confidential", FAIL, "restart_vm", "catalogue", "the key of confidential computing was not renewed", 151),
+    _xid("xid_confidential", FAIL, "restart_vm", "catalogue", "the key of confidential computing was not renewed", 151,
+         over=()),
     _xid("xid_action_none", INFO, "none", "catalogue", "the driver asks for nothing any more", 154, when="0x0"),
     _xid("xid_action_reset", FAIL, "reset_gpu", "catalogue", "the driver asks for a reset", 154, when="0x1"),
     _xid("xid_action_reboot", FAIL, "reboot", "catalogue", "the driver asks for a reboot", 154, when="0x2"),
@@ -333,7 +335,7 @@ _XIDS = (
          154),
     _xid("xid_sparing", WARN, "drain_and_reset", "events", "a spare resource came into use, or waits for a reset", 185),
     _xid("xid_link_down", WARN, "drain_and_reset", "catalogue", "an NVLink was taken down by software", 155),
-    _xid("xid_service", WARN, "service", "catalogue", "no spare resource is left", 157, 161, 164, 165),
+    _xid("xid_service", WARN, "service", "catalogue", "no spare resource is left", 157, 161, 164, 165, over=()),
     _xid("xid_interconnect", WARN, "drain_and_reset", "catalogue", "an error between CPU and GPU", 159),
     _xid("xid_deprecated", WARN, "none", "catalogue", "a code without a current meaning", *xids.DEPRECATED),
     _event("xid_unknown", WARN, "none", "own", "a code that is new to this collection", "xid"),
@@ -349,29 +351,34 @@ _SXIDS = (
           10001, 10002, 10005, 12033, 20001, 20009, 28002, 28006),
     _sxid("sxid_fatal", FAIL, "reset_fabric", "fabric", "a fatal NVSwitch error", *xids.FATAL_SXIDS),
     _event("sxid_stated_fatal", FAIL, "reset_fabric", "fabric", "an NVSwitch error that the line states to be fatal",
-           "sxid", when="stated_fatal"),
+           "sxid", when="stated_fatal", over=("all_reset",)),
     _event("sxid_stated_nonfatal", INFO, "none", "fabric", "an NVSwitch error that the line states not to be fatal",
-           "sxid", when="stated_nonfatal"),
-    _event("sxid_unknown", WARN, "none", "own", "a code that is new to this collection", "sxid", "sxid_detail"),
+           "sxid", when="stated_nonfatal", over=("all_reset",)),
+    _event("sxid_unknown", WARN, "none", "own", "a code that is new to this collection", "sxid", "sxid_detail",
+           over=("all_reset",)),
 )
 
 _EVENTS = (
     _event("firmware_missing", FAIL, "update_software", "real host", "the driver has not found its firmware",
-           "init_failed", when="firmware_missing"),
+           "init_failed", when="firmware_missing", over=("responds",)),
     _event("driver_not_ready", FAIL, "configure", "real hosts",
            "the open kernel module refuses this GPU without OpenRmEnableUnsupportedGpus",
-           "init_failed", when="not_ready"),
+           "init_failed", when="not_ready", over=("responds",)),
     _event("driver_unsupported", FAIL, "update_software", "real hosts", "the driver does not support this GPU",
-           "unsupported"),
+           "unsupported", over=("responds",)),
     _event("driver_conflict", FAIL, "configure", "real hosts", "another driver, such as nouveau, holds GPUs",
-           "conflict"),
+           "conflict", over=("responds",)),
     _event("bar_invalid", FAIL, "configure", "real hosts",
-           "firmware or hypervisor gave the GPU no address range (BAR)", "bar_invalid"),
-    _event("power_cables", FAIL, "inspect", "real hosts", "power cables of the GPU are not connected", "power_cables"),
-    _event("init_failed", FAIL, "reboot", "real hosts", "the driver could not initialize the GPU", "init_failed"),
+           "firmware or hypervisor gave the GPU no address range (BAR)", "bar_invalid", over=("responds",)),
+    _event("power_cables", FAIL, "inspect", "real hosts", "power cables of the GPU are not connected", "power_cables",
+         over=("responds",)),
+    _event("init_failed", FAIL, "reboot", "real hosts", "the driver could not initialize the GPU", "init_failed",
+         over=("responds",)),
     _event("probe_unsupported", FAIL, "update_software", "real hosts",
-           "the driver could not use a GPU that it does not support", "probe_failed", when="unsupported"),
-    _event("probe_failed", FAIL, "reboot", "real hosts", "the driver could not use some GPU", "probe_failed"),
+           "the driver could not use a GPU that it does not support", "probe_failed", when="unsupported",
+         over=("responds",)),
+    _event("probe_failed", FAIL, "reboot", "real hosts", "the driver could not use some GPU", "probe_failed",
+         over=("responds",)),
     _event("gsp_rate_limited", INFO, "none", "real hosts", "the driver omits further errors of the GSP firmware",
            "rate_limited"),
     _event("driver_reset_required", FAIL, "reset_gpu", "real hosts", "the driver refuses a GPU until it is reset",
@@ -384,9 +391,9 @@ _EVENTS = (
            "api_mismatch"),
     _event("nvlink_init", WARN, "none", "gpud", "the driver could not set up NVLinks", "nvlink_init"),
     _event("pcie_link_down", FAIL, "inspect", "own", "a PCIe port above a GPU went down or stopped all traffic",
-           "link_down"),
+           "link_down", over=("link_up", "reset")),
     _event("pcie_inaccessible", FAIL, "reboot", "own", "the kernel could not reach the GPU on the PCI bus",
-           "inaccessible"),
+           "inaccessible", over=("responds", "reset")),
     _event("pcie_fatal", FAIL, "inspect", "own", "a fatal PCIe error of the GPU or of a port above it",
            "aer", when="fatal"),
     _event("pcie_nonfatal", WARN, "none", "own", "PCIe errors of the GPU or of a port above it",

@@ -132,7 +132,6 @@ SCENARIOS: dict[str, Scenario] = {
     "kernel log": Scenario(
         {
             **_XIDS,
-            "xid_cleanup_alone": "fault xid 45 --gpu 1",
             "xid_row_remapped": "fault xid 63 --log-only --gpu 2",
             **_nvlink_74("xid_link_fabric", "0x0, 0x0, 0x0, 0x40000, 0x0, 0x0, 0x0"),
             **_nvlink_74("xid_link_mechanics", "0x100, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0"),
@@ -163,6 +162,7 @@ SCENARIOS: dict[str, Scenario] = {
         },
         count=3,
     ),
+    "removed channel": Scenario({"xid_cleanup_alone": "fault xid 45 --gpu 1"}),
     "recovery actions": Scenario(
         {
             "recovery_reset": "fault xid 119",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ansible_collections.gpu.fleet.plugins.module_utils._health.policy import REMEDIES, VERDICTS, Row
+from ansible_collections.gpu.fleet.plugins.module_utils._health.policy import ENDS, REMEDIES, VERDICTS, Row
 from ansible_collections.gpu.fleet.plugins.module_utils._health.readings import DERIVED, HOST
 from ansible_collections.gpu.fleet.plugins.module_utils._health.table import TABLE
 
@@ -66,13 +66,19 @@ def how(row: Row) -> str:
     return f"kernel log: {', '.join(row.events)}{when}"
 
 
+def over_when(row: Row) -> str:
+    """What ends what the row reports, where it has a remedy."""
+    return "; ".join(ENDS[end] for end in row.ends) if row.remedy != "none" else ""
+
+
 def table() -> str:
     """The policy as a table."""
-    header = ("row", "symptom", "how it is read", "verdict", "remedy", "source", "shown by")
+    header = ("row", "symptom", "how it is read", "verdict", "remedy", "over when", "source", "shown by")
     lines = [f"| {' | '.join(header)} |", f"|{' --- |' * len(header)}"]
     for row in TABLE:
-        cells = (f"`{row.id}`", row.symptom, how(row), row.verdict, row.remedy, row.source, SHOWN[row.id])
-        lines.append(f"| {' | '.join(cells)} |")
+        what = (f"`{row.id}`", row.symptom, how(row), row.verdict, row.remedy)
+        cells = (*what, over_when(row), row.source, SHOWN[row.id])
+        lines.append(" ".join(f"| {cell}".rstrip() for cell in cells) + " |")
     return "\n".join(lines)
 
 
