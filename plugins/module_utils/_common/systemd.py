@@ -16,7 +16,10 @@ from .services import parse_units
 
 Run = Callable[[Sequence[Sequence[str]], float], Sequence[CommandResult]]
 
-PROPERTIES = "Id,LoadState,ActiveState,UnitFileState,NeedDaemonReload,Result,StatusText,After,DropInPaths,ActiveEnterTimestampMonotonic"
+PROPERTIES = (
+    "Id,LoadState,ActiveState,UnitFileState,NeedDaemonReload,Result,StatusText,After,DropInPaths,"
+    "ActiveEnterTimestampMonotonic"
+)
 BOOTED = "/run/systemd/system"
 """Exists while systemd is the first process: sd_booted(3)."""
 

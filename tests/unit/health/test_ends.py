@@ -327,4 +327,4 @@ def test_the_start_of_the_fabric_manager(properties: dict[str, str], started: fl
 
 
 def test_places_are_those_of_the_cases() -> None:
-    assert PLACE == f"PCI:{FIRST}"
+    assert f"PCI:{FIRST}" == PLACE
