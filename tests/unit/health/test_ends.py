@@ -187,18 +187,18 @@ PARTITION = sxid(11004, "Non-fatal, Link 1")
 
 
 @pytest.mark.parametrize(
-    ("line", "change", "verdict"),
+    ("line", "fabric_manager", "verdict"),
     [
-        (FATAL, {}, "fail"),
-        (FATAL, {"fabric_manager": NOW - 60.0}, "fail"),
-        (PARTITION, {"fabric_manager": NOW - 60.0}, "info"),
+        (FATAL, 0.0, "fail"),
+        (FATAL, NOW - 60.0, "fail"),
+        (PARTITION, NOW - 60.0, "info"),
         # It was started before.
-        (PARTITION, {"fabric_manager": NOW - 2 * HOUR}, "fail"),
+        (PARTITION, NOW - 2 * HOUR, "fail"),
     ],
 )
-def test_an_nvswitch_error(line: str, change: dict[str, float], verdict: str, healthy: dict[str, Any]) -> None:
+def test_an_nvswitch_error(line: str, fabric_manager: float, verdict: str, healthy: dict[str, Any]) -> None:
     one = with_log(observed(healthy, Case("", "")), line)
-    assert evaluate(TABLE, replace(one, **change)).verdict() == verdict
+    assert evaluate(TABLE, replace(one, fabric_manager=fabric_manager)).verdict() == verdict
 
 
 def test_an_nvswitch_is_reset_with_all_gpus_and_not_with_some(healthy: dict[str, Any]) -> None:
