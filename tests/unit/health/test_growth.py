@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -65,16 +66,17 @@ def test_heat_by_software_is_a_warning_for_however_long_it_lasts() -> None:
 )
 @pytest.mark.parametrize("interval", [300, 1800, 3600, 14400])
 def test_most_of_three_hours_in_a_row_is_a_failure(reason: str, row: str, interval: int) -> None:
-    def checks(seconds_of_hours: Sequence[float]) -> list[tuple[float, dict[str, Any]]]:
+    def checks(*seconds_of_hours: float) -> list[tuple[float, dict[str, Any]]]:
         found = []
         for elapsed in range(0, int(len(seconds_of_hours) * HOUR) + 1, interval):
             whole, rest = divmod(elapsed, HOUR)
             used = sum(seconds_of_hours[: int(whole)])
-            found.append((float(elapsed), heat(used + (rest / HOUR * seconds_of_hours[int(whole)] if rest else 0.0))))
+            used += rest / HOUR * seconds_of_hours[int(whole)] if rest else 0.0
+            found.append((float(elapsed), heat(used, reason)))
         return found
 
-    assert checked(*checks([2200.0] * 4))[-1] == ("fail", {row, f"{row}_long"})
-    assert checked(*checks([2100.0] * 4))[-1] == ("warn", {row})
+    assert checked(*checks(*[2200.0] * 4))[-1] == ("fail", {row, f"{row}_long"})
+    assert checked(*checks(*[2100.0] * 4))[-1] == ("warn", {row})
 
 
 def test_a_failure_ends_with_an_hour_that_was_better() -> None:
@@ -85,8 +87,7 @@ def test_a_failure_ends_with_an_hour_that_was_better() -> None:
             used += rate / 12
             checks.append((number * HOUR + part * 300.0, heat(used)))
     verdicts = [verdict for verdict, _rows in checked(*checks)]
-    changes = [verdict for verdict, before in zip(verdicts, ["", *verdicts]) if verdict != before]
-    assert changes == ["ok", "warn", "fail", "warn", "ok"]
+    assert [verdict for verdict, _same in itertools.groupby(verdicts)] == ["ok", "warn", "fail", "warn", "ok"]
     assert verdicts.index("fail") == 36
 
 
@@ -147,11 +148,7 @@ def test_the_generation_of_pcie_counts_under_load() -> None:
     assert checked(*[(number * 300, idle) for number in range(9)]) == [OK] * 9
     # It is over when the busy GPU has it again, and not before it is busy.
     series = (low, low, low, idle, full, low)
-    assert [each for each in checked(*[(number * 300, each) for number, each in enumerate(series)])][3:] == [
-        found,
-        OK,
-        OK,
-    ]
+    assert checked(*[(number * 300, each) for number, each in enumerate(series)])[3:] == [found, OK, OK]
     laptop = {**low, "name": "NVIDIA GeForce RTX 4090 Laptop GPU", "nvlinks": []}
     assert checked(*[(number * 300, laptop) for number in range(5)]) == [OK] * 5
 
@@ -228,6 +225,6 @@ def test_errors_of_nvlinks_in_each_hour(text: str, name: str, amount: int, row: 
 
 def test_errors_of_nvlinks_in_one_hour_are_over_with_it() -> None:
     checks = [(number * 300.0, linked(HOPPER, replays=40 if number > 6 else 0)) for number in range(60)]
-    assert set(verdict for verdict, _rows in checked(*checks)) == {"ok"}
+    assert {verdict for verdict, _rows in checked(*checks)} == {"ok"}
     cleared = [linked(HOPPER, replays=errors) for errors in (900, 0, 0)]
     assert checked(*[(number * HOUR, each) for number, each in enumerate(cleared)]) == [OK] * 3
