@@ -15,7 +15,7 @@ from typing import Any, Mapping, Sequence
 HOUR = 3600.0
 # The hour of the check, and the three whole ones before it.
 MOST_HOURS = 4
-# A slowdown that two checks see lasted in between, where the driver has no counter of it, as before 550.
+# A slowdown that two checks see lasted in between, where the driver has no counter of it, as before 575.
 _SAME_SLOWDOWN_SECONDS = 900.0
 
 REASONS = ("sw_thermal", "hw_thermal", "hw_power_brake")

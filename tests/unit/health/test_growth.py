@@ -96,7 +96,7 @@ def test_a_counter_that_began_again_is_compared_at_the_next_check() -> None:
     assert checked(*checks) == [OK, OK, ("warn", {"thermal_slowdown"})]
 
 
-def test_a_driver_without_counters_as_before_550() -> None:
+def test_a_driver_without_counters_as_before_575() -> None:
     """What two checks see lasted in between, where they are not far apart."""
     hot = {"slowdown_hw_thermal_us": None, "slowdown_hw_thermal": True}
     cool = {**hot, "slowdown_hw_thermal": False}
