@@ -36,6 +36,10 @@ _ALL_THREADS = ("", "on", "notsupported", "notimplemented")
 _WRITTEN = ("/", "/tmp", "/var", "/var/lib", "/var/lib/containerd", "/var/lib/docker", "/var/log", "/var/tmp")
 _WRITABLE_KINDS = ("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "tmpfs")
 _FULL = 0.01
+# Where Slurm has the processes of its jobs, with cgroups of version 2 and 1, and where a login has its own. A container
+# that a job has started without root may be elsewhere below its user.
+_OF_JOBS = ("/sys/fs/cgroup/system.slice/*slurmstepd.scope", "/sys/fs/cgroup/*/slurm*")
+_LOGIN = re.compile(r"(?m)^\d+:[^:\n]*:/user\.slice/user-([1-9]\d{0,9})\.slice/session-\w+\.scope(?:/|$)")
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
@@ -154,6 +158,7 @@ def host_messages(facts: Facts, log: KernelLog, files: HostFiles, systemd: Syste
         "mps_client_fault": mps_faults,
         "clock_unsynchronized": _clock(run_program),
         "cpus_offline": _cpus(files),
+        "gpu_unscheduled": _unscheduled(facts, files),
         "file_system_full": full,
         "file_system_read_only": read_only,
     }
@@ -221,6 +226,21 @@ def _cpus(files: HostFiles) -> str:
         return ""
     shown = ", ".join(map(str, offline[:8])) + (", ..." if len(offline) > 8 else "")
     return f"{len(online)} of {len(present)} CPUs are online, without {shown}"
+
+
+def _unscheduled(facts: Facts, files: HostFiles) -> str:
+    """The processes that users run on GPUs from a login, next to the jobs of Slurm. Their names, which users choose, are
+    not read."""
+    if is_container(files) or not any(map(files.matching, _OF_JOBS)):
+        return ""
+    found = []
+    for gpu in facts["gpus"]:
+        for process in gpu.get("processes") or ():
+            login = _LOGIN.search(files.read(f"/proc/{process['pid']}/cgroup") or "")
+            if login:
+                found.append(f"PID {process['pid']} of user {login[1]} on GPU {gpu['index']}")
+    more = f" and {len(found) - 8} more" if len(found) > 8 else ""
+    return f"used from a login, outside of Slurm's jobs: {', '.join(found[:8])}{more}" if found else ""
 
 
 def _file_systems(files: HostFiles) -> tuple[str, str]:

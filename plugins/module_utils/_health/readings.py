@@ -78,6 +78,7 @@ HOST = (
     "mps_client_fault",
     "clock_unsynchronized",
     "cpus_offline",
+    "gpu_unscheduled",
     "file_system_full",
     "file_system_read_only",
     "host_test_failed",

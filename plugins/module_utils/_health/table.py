@@ -7,8 +7,8 @@ Sources: `catalogue` is NVIDIA's Xid-Catalog.xlsx, `old catalogue` its Xid table
 Operational Events; `bulletins` its security bulletins; `memory` NVIDIA's GPU Memory Error Management; `NVML` its change
 log; `validation` NVIDIA's Health Validation; `fabric` NVIDIA's Fabric Manager User Guide; `GPUDirect` and `NCCL`
 NVIDIA's guides to these; `DCGM` its documentation; `IMEX` NVIDIA's IMEX Service for NVLink Networks; `Azure`, `Oracle`,
-`NVSentinel` and `gpud` the health checks that these publish; `NVRx` those of NVIDIA's Resiliency Extension, `Canonical`
-the alerts of its exporter of DCGM; `own` is a choice of this collection.
+`NVSentinel`, `gpud` and `soperator` the health checks that these publish; `NVRx` those of NVIDIA's Resiliency Extension,
+`Canonical` the alerts of its exporter of DCGM; `own` is a choice of this collection.
 """
 
 from __future__ import annotations
@@ -239,6 +239,8 @@ _HOST = (
     _host_text("mps_client_fault", INFO, "none", "own", "a fault of a client ended all clients of MPS on its GPU"),
     _host_text("clock_unsynchronized", WARN, "configure", "own", "the clock of the host is not synchronized"),
     _host_text("cpus_offline", WARN, "reboot", "validation, own", "CPUs of the host are offline"),
+    _host_text("gpu_unscheduled", INFO, "none", "soperator, own",
+               "users run processes on GPUs next to the scheduler's jobs"),
     _host_text("file_system_full", WARN, "configure", "own", "a file system of the host is full"),
     _host_text("file_system_read_only", WARN, "inspect", "own",
                "the kernel made a file system of the host read-only because of errors"),

@@ -413,6 +413,13 @@ SCENARIOS: dict[str, Scenario] = {
         },
         earlier=1,
     ),
+    "a user next to Slurm": Scenario(
+        {"gpu_unscheduled": "busy --gpu 1 --pid 42"},
+        files={
+            "/proc/42/cgroup": "0::/user.slice/user-1000.slice/session-3.scope\n",
+            "/sys/fs/cgroup/system.slice/slurmstepd.scope/cgroup.procs": "",
+        },
+    ),
     "a bridge": Scenario({"nvlink_bridge": "fault nvlink 3 11 --gpu 1"}, model="h100_nvl_94gb", earlier=1),
     "a busy GPU": Scenario(
         {

@@ -637,6 +637,36 @@ def test_one_second_of_power_brake_before_a_job_costs_nothing(host: HealthHost) 
     assert host.check()["verdict"] == "ok"
 
 
+# https://slurm.schedmd.com/cgroup_v2.html; of Debian: https://github.com/treydock/cgroup_exporter/issues/30; from 26.05
+# on without the number of the job: https://github.com/guilbaults/slurm-job-exporter/issues/66.
+@pytest.mark.parametrize(
+    ("jobs", "group", "is_found"),
+    [
+        ("system.slice/slurmstepd.scope", "0::/user.slice/user-1000.slice/session-3.scope", True),
+        ("system.slice/cn1_slurmstepd.scope", "0::/user.slice/user-1000.slice/session-c1.scope", True),
+        ("cpuset/slurm", "4:cpuset:/\n1:name=systemd:/user.slice/user-7.slice/session-3.scope", True),
+        # Of a job, of one that a login was adopted into, of a container, of root, of no Slurm at all.
+        ("system.slice/slurmstepd.scope", "0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_0", False),
+        ("system.slice/slurmstepd.scope", "0::/system.slice/slurmstepd.scope/s5K1KKYAYG5D00/step_extern/user", False),
+        ("system.slice/slurmstepd.scope", "0::/system.slice/docker-0123.scope", False),
+        ("system.slice/slurmstepd.scope", "0::/user.slice/user-1000.slice/user@1000.service/user.slice/a.scope", False),
+        ("system.slice/slurmstepd.scope", "0::/user.slice/user-0.slice/session-3.scope", False),
+        ("system.slice/slurmstepd.scope", "0::/system.slice/a/user.slice/user-1000.slice/session-3.scope", False),
+        ("cpuset/slurm", "4:cpuset:/slurm/uid_7/job_7/step_0\n1:name=systemd:/system.slice/slurmd.service", False),
+        ("system.slice/ssh.service", "0::/user.slice/user-1000.slice/session-3.scope", False),
+    ],
+)
+def test_a_process_of_a_user_next_to_the_jobs(jobs: str, group: str, is_found: bool, host: HealthHost) -> None:
+    host.control("busy", "--gpu", "1", "--pid", "42", "--name", "Xid 79")
+    host.write(f"/sys/fs/cgroup/{jobs}/cgroup.procs", "")
+    host.write("/proc/42/cgroup", f"{group}\n")
+    result = host.check()
+    assert (result["verdict"], rows(result)) == (("info", {"gpu_unscheduled"}) if is_found else ("ok", set()))
+    assert not is_found or result["findings"][0]["message"].endswith(" on GPU 1")
+    host.control("idle")
+    assert host.check()["verdict"] == "ok"
+
+
 def test_a_file_system_that_is_full(host: HealthHost, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = (
         "22 1 8:2 / / rw,relatime shared:1 - ext4 /dev/sda2 rw",

@@ -280,6 +280,7 @@ CASES: dict[str, list[Case]] = {
     "boot_service_missed": [Case("warn", "configure", host={"boot_service_missed": "has not run"})],
     "clock_unsynchronized": [Case("warn", "configure", host={"clock_unsynchronized": "no"})],
     "cpus_offline": [Case("warn", "reboot", host={"cpus_offline": "71 of 72 CPUs are online, without 3"})],
+    "gpu_unscheduled": [Case("info", "none", host={"gpu_unscheduled": "PID 42 of user 1000 on GPU 0"})],
     "file_system_full": [Case("warn", "configure", host={"file_system_full": "/var has 0 of 9000 MiB free"})],
     "file_system_read_only": [Case("warn", "inspect", host={"file_system_read_only": "/ (ext4)"})],
     "nic_count": [Case("fail", "inspect", host={"nic_count_differs": "mlx5_0 (0000:40:00.0) text"})],
