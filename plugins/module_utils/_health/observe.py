@@ -229,8 +229,8 @@ def _cpus(files: HostFiles) -> str:
 
 
 def _unscheduled(facts: Facts, files: HostFiles) -> str:
-    """The processes that users run on GPUs from a login, next to the jobs of Slurm. Their names, which users choose, are
-    not read."""
+    """The processes that users run on GPUs from a login, next to the jobs of Slurm. Their names are not read: users
+    choose them."""
     if is_container(files) or not any(map(files.matching, _OF_JOBS)):
         return ""
     found = []

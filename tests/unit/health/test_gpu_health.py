@@ -18,7 +18,6 @@ import yaml
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
 from ansible_collections.gpu.fleet.plugins.module_utils._common.systemd import Systemd
 from ansible_collections.gpu.fleet.plugins.module_utils._health import history as histories
-from ansible_collections.gpu.fleet.plugins.module_utils._health import observe
 from ansible_collections.gpu.fleet.plugins.module_utils._health.evaluate import identity
 from ansible_collections.gpu.fleet.plugins.module_utils._health.policy import REMEDIES, VERDICTS
 from ansible_collections.gpu.fleet.plugins.module_utils._health.table import PROBLEMS, TABLE, rows_of
@@ -680,7 +679,7 @@ def test_a_file_system_that_is_full(host: HealthHost, monkeypatch: pytest.Monkey
         blocks, free, files, free_files = room[path]
         return SimpleNamespace(f_frsize=1 << 20, f_blocks=blocks, f_bavail=free, f_files=files, f_favail=free_files)
 
-    monkeypatch.setattr(observe.os, "statvfs", statvfs)
+    monkeypatch.setattr("os.statvfs", statvfs)
     result = host.check()
     assert (result["verdict"], rows(result)) == ("warn", {"file_system_full"})
     assert "/tmp has 9 of 1000 MiB free" in result["findings"][0]["message"]

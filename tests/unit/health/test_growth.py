@@ -110,11 +110,22 @@ def test_a_clock_that_was_set_back() -> None:
     assert checked((7200, heat(0)), (0, heat(50)), (60, heat(80))) == [OK, OK, OK]
 
 
-CONSUMER = ("NVIDIA GeForce RTX 3080", "GeForce GTX 1070", "NVIDIA RTX A2000 Laptop GPU", "Orin (nvgpu)")
+CONSUMER: tuple[str, ...] = (
+    "NVIDIA GeForce RTX 3080",
+    "GeForce GTX 1070",
+    "NVIDIA RTX A2000 Laptop GPU",
+    "Orin (nvgpu)",
+)
 CONSUMER += ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", "NVIDIA GeForce RTX 4090 Laptop GPU")
-WORKSTATION = ("Quadro RTX 6000", "NVIDIA RTX A6000", "NVIDIA RTX 6000 Ada Generation", "NVIDIA T1000", "NVIDIA GB10")
+WORKSTATION: tuple[str, ...] = (
+    "Quadro RTX 6000",
+    "NVIDIA RTX A6000",
+    "NVIDIA RTX 6000 Ada Generation",
+    "NVIDIA T1000",
+    "NVIDIA GB10",
+)
 WORKSTATION += ("NVIDIA TITAN V", "NVIDIA RTX PRO 6000 Blackwell Workstation Edition")
-SERVER = (
+SERVER: tuple[str, ...] = (
     "NVIDIA A100 80GB PCIe",
     "NVIDIA H100 80GB HBM3",
     "Tesla T4",

@@ -116,7 +116,8 @@ def nvlink(call: Call) -> Reply:
 
 def _facts(options: Mapping[str, str], model: Model, inactive: Collection[int], gpu: Gpu) -> tuple[list[str], int]:
     """Return the lines about one GPU and the exit status; they end at the first unsupported function."""
-    links, speed, slow = model["links"], model["gb_s"], gpu.get("slow_nvlinks", {})
+    links, speed = model["links"], model["gb_s"]
+    slow: Mapping[str, str] = gpu.get("slow_nvlinks", {})
     numbers = [int(options["link"] or "0")] if "link" in options else range(links)
     found: list[str] = []
     for kind in _LINES:
