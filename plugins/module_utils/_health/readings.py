@@ -267,10 +267,13 @@ def _active_links(gpu: Facts) -> int:
 
 _ACTIVE_LINKS, _LINK_SPEED, _SLOW_CHECKS = "nvlinks_active", "nvlinks_mb_per_second", "pcie_slow_checks"
 _LINK_ERRORS, _CRC_ERRORS = growth.COUNTS[1:]
-# Packets that were sent again, and links that had to be trained again, up to Hopper; from Blackwell on, links for which
-# that failed. Errors that a code corrected are no errors.
+# Packets that were sent again, and links that were trained again, up to Hopper; from Blackwell on, the latter alone. What
+# a code corrects is no error.
 _ERRORS_OF_LINKS = {
-    _LINK_ERRORS: ("replay_errors", "recovery_errors", "link_recovery_failed_events"),
+    _LINK_ERRORS: (
+        *("replay_errors", "recovery_errors"),
+        *("link_recovery_successful_events", "link_recovery_failed_events"),
+    ),
     _CRC_ERRORS: ("crc_errors",),
 }
 # They begin at zero when the GPU is reset or the driver is loaded.

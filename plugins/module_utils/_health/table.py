@@ -186,7 +186,7 @@ _CLOCKS = (
          "slowdown_thermal_hours", "at_least", 3),
     _gpu("power_brake_slowdown", WARN, "inspect", "Canonical, own",
          "clocks lowered by the power brake, in seconds of an hour", "slowdown_power_brake_seconds", "above", 300),
-    _gpu("power_brake_slowdown_long", FAIL, "inspect", "gpud, own",
+    _gpu("power_brake_slowdown_long", FAIL, "inspect", "NVSentinel, gpud",
          "clocks lowered by the power brake for most of some hours in a row",
          "slowdown_power_brake_hours", "at_least", 3),
     _gpu("power_draw_low", FAIL, "reset_gpu", "validation", "the GPU draws less power than an idle one, in W",

@@ -434,8 +434,8 @@ def test_the_board_reports_how_many_nvlinks_it_has(name: str, active: int) -> No
 
 # Cards with bridges to some of the others, by links. Of the H100 NVL 12 of the 18 that nvidia-smi prints are up by
 # design: https://github.com/Azure/azurehpc-health-checks/issues/162; an A100 without a bridge has none:
-# https://github.com/NVIDIA/NVSentinel/pull/1481. Each of up to three bridges between two A100 has 4 links:
-# https://docs.nvidia.com/pdf/nvidia-a100-pcie-product-brief.
+# https://github.com/NVIDIA/NVSentinel/pull/1481. A bridge joins two cards, from which the other numbers follow:
+# https://www.nvidia.com/de-de/data-center/nvlink/.
 CARDS = [
     ("NVIDIA A100 80GB PCIe", (12, 12, 0)),
     ("NVIDIA A100 80GB PCIe", (12, 12, 12, 12, 12, 12, 0, 0)),
