@@ -267,8 +267,8 @@ def _active_links(gpu: Facts) -> int:
 
 _ACTIVE_LINKS, _LINK_SPEED, _SLOW_CHECKS = "nvlinks_active", "nvlinks_mb_per_second", "pcie_slow_checks"
 _LINK_ERRORS, _CRC_ERRORS = growth.COUNTS[1:]
-# Packets that were sent again, and links that were trained again, up to Hopper; from Blackwell on, the latter alone. What
-# a code corrects is no error.
+# Packets that were sent again, and links that were trained again, up to Hopper; from Blackwell on, the latter alone.
+# What a code corrects is no error.
 _ERRORS_OF_LINKS = {
     _LINK_ERRORS: (
         *("replay_errors", "recovery_errors"),
