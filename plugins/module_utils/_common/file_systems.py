@@ -16,6 +16,9 @@ MIB = 1 << 20
 _MOUNTS = "/proc/self/mountinfo"
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 _INITRAMFS = ("/boot/initrd.img-*", "/boot/initramfs-*.img")
+# Who mounts a file system read-only has both that mount and the file system so. The kernel changes the latter alone, or
+# from Linux 6.15 on reports that ext4 stopped writing.
+_SINCE_AN_ERROR = ("ro", "emergency_ro", "shutdown")
 _REMOTE = re.compile(r"nfs4?|cifs|smb3|ceph|lustre|gpfs|beegfs|afs|pvfs2|9p|autofs|fuse\..+")
 
 
@@ -35,11 +38,13 @@ class FileSystem:
 
 
 @dataclass(frozen=True)
-class _Mount:
-    """A line of /proc/self/mountinfo."""
+class Mount:
+    """A line of /proc/self/mountinfo. `turned_read_only`: it is mounted to be written, its file system cannot be."""
 
+    kind: str
     device: int
     read_only: bool
+    turned_read_only: bool
     is_remote: bool
 
 
@@ -52,7 +57,7 @@ def read_file_systems(
     cannot be interrupted.
     """
     # A bind mount, which may be read-only for itself, has the device of the file system that it is from.
-    mounts = _mounts(files)
+    mounts = mounts_of(files)
     remote = {path for path, mount in mounts.items() if mount.is_remote and path != "/"}
     found = {}
     for directory in directories:
@@ -80,18 +85,21 @@ def read_file_systems(
     return found
 
 
-def _mounts(files: HostFiles) -> dict[str, _Mount]:
+def mounts_of(files: HostFiles) -> dict[str, Mount]:
     """The mounts by their places; one that is over another replaces it. For the fields see proc_pid_mountinfo(5)."""
     found = {}
     for line in (files.read(_MOUNTS) or "").splitlines():
-        own, _separator, common = line.partition(" - ")
+        first, _separator, common = line.partition(" - ")
         try:
-            _number, _parent, device, _root, place, options = own.split(" ")[:6]
+            _number, _parent, device, _root, place, options = first.split(" ")[:6]
             kind, _source, common_options = common.split(" ")[:3]
             major, minor = device.split(":")
-            found[_plain(place)] = _Mount(
+            own, common_words = options.split(","), common_options.split(",")
+            found[_plain(place)] = Mount(
+                kind,
                 os.makedev(int(major), int(minor)),
-                "ro" in (*options.split(","), *common_options.split(",")),
+                "ro" in (*own, *common_words),
+                "ro" not in own and any(word in common_words for word in _SINCE_AN_ERROR),
                 bool(_REMOTE.fullmatch(kind)),
             )
         except ValueError:

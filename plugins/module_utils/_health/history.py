@@ -12,9 +12,10 @@ from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 from .._common.atomic_write import atomic_write
 from .._common.json_text import parse_json
+from . import growth
 from .network import PortHistory
 from .network import parsed as parsed_ports
-from .readings import ACTIVE_LINKS, KEPT_COUNTERS, Earlier, Facts, began_again, counters_of, is_slowed_down
+from .readings import KEPT_COUNTERS, Earlier, Facts, began_again, counters_of
 
 DIRECTORY = "/var/lib/gpu-fleet/health"
 FILE = "history.json"
@@ -79,20 +80,25 @@ class ErrorEvent:
 
 @dataclass(frozen=True)
 class GpuHistory:
-    """One GPU, by UUID. `checked` is the time of the last check, the counters are of that time. `reset`: the GPU was
-    reset after this time, as its counters have shown. `above` are the PCI bus ids of the ports above it."""
+    """One GPU, by UUID. `checked` is the time of the last check, the counters are of that time. `hours`: what grew in
+    the last ones. `reset`: the GPU was reset after this time, as its counters have shown. `above` are the PCI bus ids
+    of the ports above it."""
 
     serial: str | None = None
     name: str | None = None
     pci_bus_id: str | None = None
     checked: float = 0.0
     counters: Mapping[str, int | None] = field(default_factory=dict)
-    slowdown_checks: int = 0
+    hours: tuple[growth.Hour, ...] = ()
     reset: float = 0.0
     above: tuple[str, ...] = ()
     changes: tuple[Change, ...] = ()
     xids: tuple[XidRecord, ...] = ()
     errors: tuple[ErrorCounts, ...] = ()
+
+    def earlier(self, now: float) -> Earlier:
+        """What a check at the time `now` compares with."""
+        return Earlier(now, self.checked, self.pci_bus_id, self.counters, self.hours)
 
 
 @dataclass(frozen=True)
@@ -124,22 +130,18 @@ class History:
         only a reset and a start of the driver set to zero; None where no reset is known."""
         known = self.gpu(gpu["uuid"])
         times = [known.reset, resets.get(gpu["uuid"] or "", 0.0)]
-        if gpu["error"] is None and began_again(known.counters, counters_of(gpu)):
+        if gpu["error"] is None and began_again(known.counters, counters_of(gpu, Earlier())):
             times.append(known.checked)
         return max(times) or None
 
     def repaired_at(self, time: float) -> History:
         """The history of a host that a person has repaired: no GPU, link or port is missed that was there before."""
-        gpus = {
-            name: replace(gpu, counters={**gpu.counters, ACTIVE_LINKS: None}, slowdown_checks=0)
-            for name, gpu in self.gpus.items()
-        }
+        gpus = {name: replace(gpu, counters={}, hours=()) for name, gpu in self.gpus.items()}
         return History(gpus=gpus, repaired=time)
 
     def earlier(self, name: str | None, now: float) -> Earlier:
-        """The readings of one GPU at its last check."""
-        known = self.gpu(name)
-        return Earlier(max(0.0, now - known.checked), known.counters, known.slowdown_checks)
+        """What a check of one GPU compares with."""
+        return self.gpu(name).earlier(now)
 
 
 def parse(text: str | None) -> History:
@@ -163,8 +165,8 @@ def _gpu(entry: Mapping[str, Any]) -> GpuHistory:
         pci_bus_id=entry["pci_bus_id"],
         checked=float(entry["checked"]),
         counters={name: entry["counters"].get(name) for name in KEPT_COUNTERS},
-        slowdown_checks=int(entry["slowdown_checks"]),
         # Absent in what earlier versions have written.
+        hours=growth.parsed(entry.get("hours", ())),
         reset=float(entry.get("reset", 0.0)),
         above=tuple(map(str, entry.get("above", ()))),
         changes=tuple(
@@ -247,7 +249,7 @@ def updated(history: History, check: Check) -> History:
 
 def _checked(known: GpuHistory, gpu: Facts | None, name: str, check: Check) -> GpuHistory:
     if gpu is not None and gpu["error"] is None:
-        counters = counters_of(gpu, known.counters if gpu["pci_bus_id"] == known.pci_bus_id else {})
+        counters = counters_of(gpu, known.earlier(check.time))
         known = replace(
             known,
             serial=gpu["serial"] or known.serial,
@@ -256,7 +258,7 @@ def _checked(known: GpuHistory, gpu: Facts | None, name: str, check: Check) -> G
             counters=counters,
             reset=known.checked if began_again(known.counters, counters) else known.reset,
             above=check.above.get(gpu["pci_bus_id"] or "", known.above),
-            slowdown_checks=known.slowdown_checks + 1 if is_slowed_down(gpu) else 0,
+            hours=growth.after(known.hours, known.counters, counters, known.checked, check.time),
             errors=_with_errors(known.errors, ErrorCounts(check.time, _error_counts(gpu)), check.time),
         )
     changes, verdict = known.changes, check.verdicts.get(name)

@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from datetime import datetime, timezone
-from typing import Any, Mapping
+from typing import Any, Container, Mapping
 
 from .._common.errors import ChangeError
+from .._common.file_systems import MIB, mounts_of
 from .._common.gpu_clients import MPS
 from .._common.host_files import HostFiles
 from .._common.json_text import parse_json
@@ -31,6 +33,14 @@ PCI_DEVICES = "/sys/bus/pci/devices"
 _CPUS = "/sys/devices/system/cpu"
 # What smt/control has where no thread is switched off; before Linux 4.19, and on Arm before 6.14, there is none.
 _ALL_THREADS = ("", "on", "notsupported", "notimplemented")
+# Where services of a host write. Images of systems that do not change, such as squashfs, are full and not here.
+_WRITTEN = ("/", "/tmp", "/var", "/var/lib", "/var/lib/containerd", "/var/lib/docker", "/var/log", "/var/tmp")
+_WRITABLE_KINDS = ("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "tmpfs")
+_FULL = 0.01
+# Where Slurm has the processes of its jobs, with cgroups of version 2 and 1, and where a login has its own. A container
+# that a job has started without root may be elsewhere below its user.
+_OF_JOBS = ("/sys/fs/cgroup/system.slice/*slurmstepd.scope", "/sys/fs/cgroup/*/slurm*")
+_LOGIN = re.compile(r"(?m)^\d+:[^:\n]*:/user\.slice/user-([1-9]\d{0,9})\.slice/session-\w+\.scope(?:/|$)")
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
@@ -147,6 +157,7 @@ def host_messages(
     """The readings of the host that are messages: empty where all is well or nothing is known."""
     failed, missed = _boot_service(units.get(BOOT_SERVICE, Unit(BOOT_SERVICE)))
     mps_inactive, mps_faults = _mps(units.get(MPS, Unit(MPS)), run_program)
+    full, read_only = _file_systems(files)
     inactive, unready = _imex(units.get(IMEX_UNIT, Unit(IMEX_UNIT)), run_program)
     return {
         "kernel_log_unknown": f"the kernel log cannot be read: {log.reason}" if log.source is None else "",
@@ -162,6 +173,9 @@ def host_messages(
         "mps_client_fault": mps_faults,
         "clock_unsynchronized": _clock(run_program),
         "cpus_offline": _cpus(files),
+        "gpu_unscheduled": _unscheduled(facts, files),
+        "file_system_full": full,
+        "file_system_read_only": read_only,
     }
 
 
@@ -227,6 +241,56 @@ def _cpus(files: HostFiles) -> str:
         return ""
     shown = ", ".join(map(str, offline[:8])) + (", ..." if len(offline) > 8 else "")
     return f"{len(online)} of {len(present)} CPUs are online, without {shown}"
+
+
+def _unscheduled(facts: Facts, files: HostFiles) -> str:
+    """The processes that users run on GPUs from a login, next to the jobs of Slurm. Their names are not read: users
+    choose them."""
+    if is_container(files) or not any(map(files.matching, _OF_JOBS)):
+        return ""
+    found = []
+    for gpu in facts["gpus"]:
+        for process in gpu.get("processes") or ():
+            login = _LOGIN.search(files.read(f"/proc/{process['pid']}/cgroup") or "")
+            if login:
+                found.append(f"PID {process['pid']} of user {login[1]} on GPU {gpu['index']}")
+    more = f" and {len(found) - 8} more" if len(found) > 8 else ""
+    return f"used from a login, outside of Slurm's jobs: {', '.join(found[:8])}{more}" if found else ""
+
+
+def _file_systems(files: HostFiles) -> tuple[str, str]:
+    """The file systems that services write to and that are full, and those that an error made read-only. Nothing looks
+    at a remote one, whose server may be gone; a container has that of its image."""
+    mounts = {} if is_container(files) else mounts_of(files)
+    remote = {place for place, mount in mounts.items() if mount.is_remote}
+    places = {_mount_point(files.resolve(directory, remote), mounts) for directory in _WRITTEN}
+    full, read_only = [], []
+    for place in sorted(place for place in places if place in mounts and mounts[place].kind in _WRITABLE_KINDS):
+        if mounts[place].turned_read_only:
+            read_only.append(f"{place} ({mounts[place].kind})")
+        elif not mounts[place].read_only:
+            full += _what_is_full(place, files)
+    return ", ".join(full), f"{', '.join(read_only)}: mounted to be written, and read-only" if read_only else ""
+
+
+def _mount_point(path: str, mounts: Container[str]) -> str:
+    while path not in mounts and path != "/":
+        path = os.path.dirname(path)
+    return path
+
+
+def _what_is_full(place: str, files: HostFiles) -> list[str]:
+    try:
+        found = os.statvfs(files.real(place) or "/")
+    except OSError:
+        return []
+    if found.f_bavail < _FULL * found.f_blocks:
+        size, room = (count * found.f_frsize // MIB for count in (found.f_blocks, found.f_bavail))
+        return [f"{place} has {room} of {size} MiB free"]
+    # Some have no fixed number of inodes.
+    if found.f_files and found.f_favail < _FULL * found.f_files:
+        return [f"{place} has {found.f_favail} of {found.f_files} inodes free"]
+    return []
 
 
 def _numbers(text: str | None) -> set[int]:

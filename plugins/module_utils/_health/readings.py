@@ -8,21 +8,30 @@ Private to this collection. None stands for an unknown reading, an empty text fo
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field, fields
 from typing import Any, Mapping, Sequence
 
 from .._nvidia_smi.gpu import SECTIONS, EccCounters
 from .._nvidia_smi.remedies import SWITCHED_ELSEWHERE
+from . import growth
 from .network import READINGS as NETWORK
 
 Facts = Mapping[str, Any]
 
-# A slowdown counter is only compared with one that is at least this old.
-_SHORTEST_PERIOD_SECONDS = 60.0
+# Six of ten readings a minute apart are too many for gpud; here that share of an hour.
+_MOST_OF_AN_HOUR = 0.6 * growth.HOUR
 
+# GPUs whose fans and power supply a data center does not choose, as their names show: of those of games, laptops and
+# small computers nothing is compared over time, of those of workstations only what is now is reported.
+_CONSUMER = re.compile(r"GeForce|GTX|\bGT \d|\bMX\d|Laptop|Max-Q|Mobile|Orin|Thor|Graphics Device", re.IGNORECASE)
+_WORKSTATION = re.compile(r"Quadro|RTX(?!.*Server)|TITAN|NVS|\bT\d00|\bT1\d00|\bK\d+00|GB10|DGX Display", re.IGNORECASE)
+
+# Boards, whose GPUs have as many NVLinks each. Cards have bridges to some of the others, or none.
+_BOARD = re.compile(r"(?:SXM|HBM3|\bG?[BH]\d00\b|\bH20\b)(?!.*(?:PCIe|NVL))", re.IGNORECASE)
 # NVLinks of the GPUs of a board that has always as many, and the GB/s of each, as nvidia-smi prints them. Of others the
-# board decides: H800, A800 and H20 have had some of them taken away, cards have bridges or none.
+# board decides: H800, A800 and H20 have had some of them taken away.
 # https://docs.nvidia.com/health-validation/reference/checks/nvlink; of the A100 Oracle's health checks.
 _NVLINKS = (("A100-SXM", 12, 25.0), ("H100 80GB HBM3", 18, 26.562), ("GB200", 18, 53.125), ("GB300", 18, 53.125))
 
@@ -32,12 +41,18 @@ DERIVED = (
     "uncorrectable_contained",
     "retired_pages_total",
     "pcie_lanes_missing",
+    "pcie_slow_checks",
+    "pcie_replays",
     "nvlinks_missing",
+    "bridge_links_missing",
     "nvlinks_slow",
+    "nvlink_error_hours",
+    "nvlink_crc_errors",
     "slowdown_now",
-    "slowdown_thermal_percent",
-    "slowdown_power_brake_percent",
-    "slowdown_checks",
+    "slowdown_thermal_seconds",
+    "slowdown_thermal_hours",
+    "slowdown_power_brake_seconds",
+    "slowdown_power_brake_hours",
     "degrees_above_slowdown",
     "persistence_mode_differs",
     "ecc_mode_differs",
@@ -63,6 +78,9 @@ HOST = (
     "mps_client_fault",
     "clock_unsynchronized",
     "cpus_offline",
+    "gpu_unscheduled",
+    "file_system_full",
+    "file_system_read_only",
     "host_test_failed",
     "test_configuration",
     "test_warned",
@@ -107,14 +125,14 @@ class Declared:
 
 @dataclass(frozen=True)
 class Earlier:
-    """Readings of one GPU at the check `seconds` ago: counters in microseconds, and `slowdown_checks` in a row."""
+    """What the history has of one GPU at the time `now`: the counters of the check at `checked`, the place where it was
+    then, and what grew until then."""
 
-    seconds: float = 0.0
+    now: float = 0.0
+    checked: float = 0.0
+    pci_bus_id: str | None = None
     counters: Mapping[str, int | None] = field(default_factory=dict)
-    slowdown_checks: int = 0
-
-
-SLOWDOWN_COUNTERS = ("slowdown_hw_thermal_us", "slowdown_sw_thermal_us", "slowdown_hw_power_brake_us")
+    hours: tuple[growth.Hour, ...] = ()
 
 
 def gpu_readings(
@@ -125,16 +143,20 @@ def gpu_readings(
     flat = {name: value for name, value in gpu.items() if not isinstance(value, dict)}
     for period in ("ecc_errors_volatile", "ecc_errors_aggregate"):
         flat.update({f"{period}.{name}": value for name, value in (gpu.get(period) or {}).items()})
+    counters = counters_of(gpu, earlier)
+    hours = growth.after(earlier.hours, earlier.counters, counters, earlier.checked, earlier.now)
     return {
         **flat,
         "problems": problems(facts, gpu["uuid"] or gpu["pci_bus_id"]),
         **_uncorrectable(gpu),
         "retired_pages_total": _sum(gpu["retired_pages_single_bit_count"], gpu["retired_pages_double_bit_count"]),
         "pcie_lanes_missing": _pcie_lanes_missing(gpu, facts["gpus"], slot_lanes),
-        "nvlinks_missing": nvlinks_missing(gpu, facts["gpus"], earlier.counters.get(ACTIVE_LINKS)),
-        "nvlinks_slow": _nvlinks_slow(gpu, facts["gpus"]),
-        **_slowdowns(gpu, earlier),
-        "degrees_above_slowdown": _difference(gpu["temperature_slowdown_tlimit_c"], gpu["temperature_gpu_tlimit_c"]),
+        "pcie_slow_checks": None if _CONSUMER.search(gpu["name"] or "") else counters[_SLOW_CHECKS],
+        "pcie_replays": growth.most(hours, earlier.now, "pci_replay_count"),
+        **_nvlinks(gpu, facts["gpus"], counters),
+        "nvlink_error_hours": growth.in_a_row(hours, earlier.now, _LINK_ERRORS, 1.0),
+        "nvlink_crc_errors": growth.most(hours, earlier.now, _CRC_ERRORS),
+        **_slowdowns(gpu, hours, earlier.now),
         "persistence_mode_differs": _mode("persistence mode", gpu["persistence_mode"], desired.persistence_mode),
         "ecc_mode_differs": _mode("ECC", gpu["ecc_mode_current"], desired.ecc),
         "mig_layout_differs": _mig_layout(gpu, desired.mig),
@@ -164,13 +186,23 @@ def _difference(larger: int | None, smaller: int | None) -> int | None:
 
 
 def _pcie_lanes_missing(gpu: Facts, gpus: Sequence[Facts], slot_lanes: int | None) -> int | None:
-    """Lanes that GPU and slot could have, or that another GPU of the model has: a virtual machine sees no slot."""
+    """Lanes that GPU and slot could have. A virtual machine sees no slot: there, that another GPU of the model has."""
     current: int | None = gpu["pci_link_width_current"]
     possible: int | None = gpu["pci_link_width_max"]
     if current is None or possible is None:
         return None
     others: list[int] = [other["pci_link_width_current"] or 0 for other in gpus if other["name"] == gpu["name"]]
-    return max(0, min(possible, slot_lanes or 0, 16) - current, min(possible, max(others)) - current)
+    return max(0, min(possible, slot_lanes or max(others), 16) - current)
+
+
+def _pcie_slow_checks(gpu: Facts, before: int) -> int:
+    """At how many checks in a row a GPU under load had a lower generation of PCIe than GPU and slot can have. An idle
+    one lowers it."""
+    current, possible = gpu["pci_link_gen_current"], gpu["pci_link_gen_max"]
+    is_busy = gpu["performance_state"] in ("P0", "P1", "P2") and (gpu["utilization_gpu_percent"] or 0) >= 50
+    if not is_busy or current is None or possible is None:
+        return before
+    return before + 1 if current < possible else 0
 
 
 def _uncorrectable(gpu: Facts) -> dict[str, int | None]:
@@ -186,33 +218,43 @@ def _uncorrectable(gpu: Facts) -> dict[str, int | None]:
     }
 
 
-def nvlinks_missing(gpu: Facts, gpus: Sequence[Facts], earlier: int | None = None) -> int | None:
-    """How many NVLinks are down that should be up; None where they cannot be seen.
+def _nvlinks(gpu: Facts, gpus: Sequence[Facts], counters: Mapping[str, int | None]) -> dict[str, int | None]:
+    """NVLinks that are down or slow, of a board and of a card with bridges; None where they cannot be seen."""
+    missing = bridge = slow = None
+    # nvidia-smi lists the links by UUID; with MIG no link is up.
+    if gpu["uuid"] is not None and gpu["mig_mode_current"] != "enabled":
+        most, speed = counters[_ACTIVE_LINKS] or 0, (counters[_LINK_SPEED] or 0) / 1000.0
+        if _BOARD.search(gpu["name"] or ""):
+            missing = _missing_of_board(gpu, gpus, most)
+            slow = _slow_of_board(gpu, gpus)
+        elif most:
+            bridge = most - _active_links(gpu)
+            # Drivers print the speed with other digits.
+            slow = sum(each < 0.9 * speed for each in _link_speeds(gpu))
+    return {"nvlinks_missing": missing, "bridge_links_missing": bridge, "nvlinks_slow": slow}
 
-    The GPU of some boards has a known number. Any other has as many as others of its model on this host have, and as it
-    had itself at an `earlier` check in the same place. With MIG no link is up.
-    """
-    # nvidia-smi lists the links by UUID.
-    if gpu["uuid"] is None or gpu["mig_mode_current"] == "enabled":
+
+def _missing_of_board(gpu: Facts, gpus: Sequence[Facts], most: int) -> int | None:
+    """The GPU of some boards has a known number. Any other has as many as others of its model on this host have, and as
+    it had itself at an earlier check."""
+    # Links that are down are listed. Where none is, they were not read.
+    if not any(other["nvlinks"] for other in gpus):
         return None
-    if not earlier and not any(other["nvlinks"] for other in gpus):
-        return None
-    name = gpu["name"] or ""
     # Of a GPU that is passed through alone no link may be up.
     seen = any(map(_active_links, gpus))
-    known = next((count for model, count, _speed in _NVLINKS if model in name), 0) if seen else 0
+    known = next((count for model, count, _speed in _NVLINKS if model in gpu["name"]), 0) if seen else 0
     like = max(_active_links(other) for other in gpus if other["name"] == gpu["name"])
-    return max(0, max(known, like, earlier or 0) - _active_links(gpu))
+    return max(known, like, most) - _active_links(gpu)
 
 
-def _nvlinks_slow(gpu: Facts, gpus: Sequence[Facts]) -> int | None:
-    """How many NVLinks are slower than those of its board, or than most of its model on this host."""
+def _slow_of_board(gpu: Facts, gpus: Sequence[Facts]) -> int | None:
+    """How many are slower than those of the board, or than most of its model on this host."""
     like = Counter(speed for other in gpus if other["name"] == gpu["name"] for speed in _link_speeds(other))
-    if not like or gpu["mig_mode_current"] == "enabled":
+    if not like:
         return None
     # Where as many have either speed, neither is slow.
     usual = max(like, key=lambda speed: (like[speed], -speed))
-    known = next((speed for model, _count, speed in _NVLINKS if model in (gpu["name"] or "")), 0.0)
+    known = next((speed for model, _count, speed in _NVLINKS if model in gpu["name"]), 0.0)
     return sum(speed < max(known, usual) for speed in _link_speeds(gpu))
 
 
@@ -224,34 +266,53 @@ def _active_links(gpu: Facts) -> int:
     return sum(bool(link["active"]) for link in gpu["nvlinks"])
 
 
-ACTIVE_LINKS = "nvlinks_active"
+_ACTIVE_LINKS, _LINK_SPEED, _SLOW_CHECKS = "nvlinks_active", "nvlinks_mb_per_second", "pcie_slow_checks"
+_LINK_ERRORS, _CRC_ERRORS = growth.COUNTS[1:]
+# Packets that were sent again, and links that were trained again, up to Hopper; from Blackwell on, the latter alone.
+# What a code corrects is no error.
+_ERRORS_OF_LINKS = {
+    _LINK_ERRORS: (
+        *("replay_errors", "recovery_errors"),
+        *("link_recovery_successful_events", "link_recovery_failed_events"),
+    ),
+    _CRC_ERRORS: ("crc_errors",),
+}
 # They begin at zero when the GPU is reset or the driver is loaded.
 _SINCE_RESET = (
     "slowdown_sw_power_cap_us",
     "slowdown_sync_boost_us",
-    *SLOWDOWN_COUNTERS,
+    *(f"{flag}_us" for flag in growth.FLAGS),
     "pci_replay_count",
     "ecc_errors_volatile.corrected_total",
     "ecc_errors_volatile.uncorrected_total",
 )
-KEPT_COUNTERS = (*_SINCE_RESET, ACTIVE_LINKS)
+KEPT_COUNTERS = (*_SINCE_RESET, *growth.FLAGS, _LINK_ERRORS, _CRC_ERRORS, _ACTIVE_LINKS, _LINK_SPEED, _SLOW_CHECKS)
 """What the history keeps of the last check."""
 
 
-def counters_of(gpu: Facts, earlier: Mapping[str, int | None] | None = None) -> dict[str, int | None]:
-    """The counters of one GPU; the number of active NVLinks is the highest that it has had in its place."""
+def counters_of(gpu: Facts, earlier: Earlier) -> dict[str, int | None]:
+    """The counters of one GPU; number and speed of its active NVLinks are the highest that it has had in its place."""
     found: dict[str, int | None] = {}
-    for name in _SINCE_RESET:
+    for name in (*_SINCE_RESET, *growth.FLAGS):
         outer, _dot, inner = name.partition(".")
         value = gpu.get(outer)
         found[name] = (value or {}).get(inner) if inner else value
-    links = [count for count in ((earlier or {}).get(ACTIVE_LINKS), _links_seen(gpu)) if count is not None]
-    return {**found, ACTIVE_LINKS: max(links, default=None)}
+    for name, kinds in _ERRORS_OF_LINKS.items():
+        counts = [(link.get("error_counters") or {}).get(kind) for link in gpu.get("nvlinks") or () for kind in kinds]
+        found[name] = _sum(*(None if count is None else int(count) for count in counts))
+    before = earlier.counters if gpu["pci_bus_id"] == earlier.pci_bus_id else {}
+    is_seen = gpu["uuid"] is not None and gpu["mig_mode_current"] != "enabled" and gpu.get("nvlinks")
+    speeds = [round(1000 * speed) for speed in _link_speeds(gpu)] if is_seen else []
+    return {
+        **found,
+        _ACTIVE_LINKS: _most(before.get(_ACTIVE_LINKS), _active_links(gpu) if is_seen else None),
+        _LINK_SPEED: _most(before.get(_LINK_SPEED), max(speeds, default=None)),
+        _SLOW_CHECKS: _pcie_slow_checks(gpu, before.get(_SLOW_CHECKS) or 0),
+    }
 
 
-def _links_seen(gpu: Facts) -> int | None:
-    seen = gpu["uuid"] is not None and gpu["mig_mode_current"] != "enabled" and gpu.get("nvlinks")
-    return _active_links(gpu) if seen else None
+def _most(*values: int | None) -> int | None:
+    return max((value for value in values if value is not None), default=None)
 
 
 def began_again(before: Mapping[str, int | None], now: Mapping[str, int | None]) -> bool:
@@ -274,34 +335,26 @@ def has_fabric_manager(model: str | None, gpu: Facts | None = None, gpus: int = 
 _ON_A_SWITCHED_BOARD = 8
 
 
-def _slowdowns(gpu: Facts, earlier: Earlier) -> dict[str, Any]:
-    """How long clocks were lowered since the previous check, and whether they are now."""
-    now = is_slowed_down(gpu)
-    thermal = [_percent(gpu, earlier, name) for name in SLOWDOWN_COUNTERS[:2]]
-    known = [value for value in thermal if value is not None]
-    return {
-        "slowdown_now": now,
-        "slowdown_thermal_percent": max(known) if known else None,
-        "slowdown_power_brake_percent": _percent(gpu, earlier, SLOWDOWN_COUNTERS[2]),
-        "slowdown_checks": earlier.slowdown_checks + 1 if now else 0,
-    }
+def _slowdowns(gpu: Facts, hours: Sequence[growth.Hour], now: float) -> dict[str, Any]:
+    """Whether heat or the power brake lowers the clocks now, and for how long they did."""
+    name = gpu["name"] or ""
+    if _CONSUMER.search(name):
+        return {}
+    above = _difference(gpu["temperature_slowdown_tlimit_c"], gpu["temperature_gpu_tlimit_c"])
+    found: dict[str, Any] = {"slowdown_now": _is_slowed_down(gpu), "degrees_above_slowdown": above}
+    if not _WORKSTATION.search(name):
+        software, heat, brake = growth.FLAGS
+        found["slowdown_thermal_seconds"] = growth.most(hours, now, software, heat)
+        found["slowdown_thermal_hours"] = growth.in_a_row(hours, now, heat, _MOST_OF_AN_HOUR)
+        found["slowdown_power_brake_seconds"] = growth.most(hours, now, brake)
+        found["slowdown_power_brake_hours"] = growth.in_a_row(hours, now, brake, _MOST_OF_AN_HOUR)
+    return found
 
 
-def is_slowed_down(gpu: Facts) -> bool:
-    """Whether heat or the power brake lowers the clocks now; older chips report both as hw_slowdown."""
+def _is_slowed_down(gpu: Facts) -> bool:
+    """Older chips report heat and the power brake as hw_slowdown."""
     unexplained = gpu["slowdown_hw"] is True and gpu["slowdown_hw_thermal"] is None
-    return unexplained or any(
-        gpu[name] is True for name in ("slowdown_hw_thermal", "slowdown_sw_thermal", "slowdown_hw_power_brake")
-    )
-
-
-def _percent(gpu: Facts, earlier: Earlier, name: str) -> float | None:
-    before = earlier.counters.get(name)
-    now: int | None = gpu[name]
-    if before is None or now is None or now < before or earlier.seconds < _SHORTEST_PERIOD_SECONDS:
-        # A counter begins again when the driver is loaded.
-        return None
-    return round(100.0 * (now - before) / 1e6 / earlier.seconds, 2)
+    return unexplained or any(gpu[flag] is True for flag in growth.FLAGS)
 
 
 def _mode(what: str, current: str | None, desired: bool | None) -> str:

@@ -33,15 +33,14 @@ from .table import TABLE, rows_of
 from .vulnerabilities import of_driver
 
 SCHEMA_VERSION = 1
-_SUBSETS = frozenset(SUBSETS) - {"supported_clocks", "topology", "vgpu", "processes"}
+_SUBSETS = frozenset(SUBSETS) - {"supported_clocks", "topology", "vgpu"}
 _SHOWN_CHANGES = 20
 _SHOWN_ERRORS = 200
 
 
 def gathered(params: Mapping[str, Any]) -> Facts:
     """The facts that a check is about."""
-    subsets = _SUBSETS | {"processes"} if params["tests"] else _SUBSETS
-    return gather(FactsRequest(executable=params["executable"], subsets=subsets, timeout=params["timeout"]))
+    return gather(FactsRequest(executable=params["executable"], subsets=_SUBSETS, timeout=params["timeout"]))
 
 
 def run(

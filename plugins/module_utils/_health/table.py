@@ -7,7 +7,8 @@ Sources: `catalogue` is NVIDIA's Xid-Catalog.xlsx, `old catalogue` its Xid table
 Operational Events; `bulletins` its security bulletins; `memory` NVIDIA's GPU Memory Error Management; `NVML` its change
 log; `validation` NVIDIA's Health Validation; `fabric` NVIDIA's Fabric Manager User Guide; `GPUDirect` and `NCCL`
 NVIDIA's guides to these; `DCGM` its documentation; `IMEX` NVIDIA's IMEX Service for NVLink Networks; `Azure`, `Oracle`,
-`NVSentinel` and `gpud` the health checks that these publish; `own` is a choice of this collection.
+`NVSentinel`, `gpud` and `soperator` the health checks that these publish; `NVRx` those of NVIDIA's Resiliency
+Extension, `Canonical` the alerts of its exporter of DCGM; `own` is a choice of this collection.
 """
 
 from __future__ import annotations
@@ -147,10 +148,21 @@ _MEMORY = (
 _LINKS = (
     _gpu("pcie_width", WARN, "inspect", "Oracle", "PCIe has fewer lanes than GPU and slot can have",
          "pcie_lanes_missing", "above", 0),
+    _gpu("pcie_generation", WARN, "inspect", "own",
+         "PCIe has a lower generation than GPU and slot can have, at checks of the busy GPU in a row",
+         "pcie_slow_checks", "at_least", 3),
+    _gpu("pcie_replays", WARN, "inspect", "DCGM", "PCIe packets that were sent again in an hour, more than 8 a minute",
+         "pcie_replays", "above", 480),
     _gpu("nvlink_inactive", FAIL, "reset_gpu", "validation, Oracle", "NVLinks that are down",
          "nvlinks_missing", "above", 0),
+    _gpu("nvlink_bridge", WARN, "inspect", "own", "NVLinks of a card's bridge that were up before are down",
+         "bridge_links_missing", "above", 0),
     _gpu("nvlink_slow", FAIL, "reset_gpu", "validation, Oracle", "NVLinks that are slower than the board's",
          "nvlinks_slow", "above", 0),
+    _gpu("nvlink_errors", WARN, "inspect", "DCGM, NVRx",
+         "NVLinks sent packets again or were trained again, in hours in a row", "nvlink_error_hours", "at_least", 2),
+    _gpu("nvlink_crc", WARN, "inspect", "DCGM", "wrong checksums of NVLinks in an hour, more than 100 a second",
+         "nvlink_crc_errors", "above", 360_000),
     _problem("fabric_not_completed", FAIL, "restart_fabric_manager", "fabric, gpud",
              "the GPU is not in the NVLink fabric"),
     _problem("fabric_failed", FAIL, "restart_fabric_manager", "fabric",
@@ -168,20 +180,21 @@ _LINKS = (
 _CLOCKS = (
     _gpu("slowdown_now", INFO, "none", "own", "clocks are lowered by heat or the power brake at this moment",
          "slowdown_now"),
-    _gpu("thermal_slowdown", WARN, "inspect", "gpud, own",
-         "clocks lowered by heat: percent of the time since the last check", "slowdown_thermal_percent", "above", 1.0),
-    _gpu("thermal_slowdown_long", FAIL, "inspect", "own",
-         "clocks lowered by heat: percent of the time since the last check", "slowdown_thermal_percent", "above", 25.0),
-    _gpu("power_brake_slowdown", FAIL, "inspect", "own",
-         "clocks lowered by the power brake: percent of the time since the last check",
-         "slowdown_power_brake_percent", "above", 1.0),
-    _gpu("slowdown_repeated", WARN, "inspect", "own", "clocks lowered by heat or the power brake in consecutive checks",
-         "slowdown_checks", "at_least", 3),
+    _gpu("thermal_slowdown", WARN, "inspect", "gpud, own", "clocks lowered by heat, in seconds of an hour",
+         "slowdown_thermal_seconds", "above", 300),
+    _gpu("thermal_slowdown_long", FAIL, "inspect", "gpud, own",
+         "clocks lowered by the hardware because of heat for most of some hours in a row",
+         "slowdown_thermal_hours", "at_least", 3),
+    _gpu("power_brake_slowdown", WARN, "inspect", "Canonical, own",
+         "clocks lowered by the power brake, in seconds of an hour", "slowdown_power_brake_seconds", "above", 300),
+    _gpu("power_brake_slowdown_long", FAIL, "inspect", "NVSentinel, gpud",
+         "clocks lowered by the power brake for most of some hours in a row",
+         "slowdown_power_brake_hours", "at_least", 3),
     _gpu("power_draw_low", FAIL, "reset_gpu", "validation", "the GPU draws less power than an idle one, in W",
          "power_draw_average_w", "below", 0, (("GB200", 65), ("GB300", 65))),
     _gpu("power_draw_high", FAIL, "reset_gpu", "validation", "the GPU draws more power than it can, in W",
          "power_draw_average_w", "above", 10_000, (("GB200", 1500), ("GB300", 1500))),
-    _gpu("thermal_margin", FAIL, "inspect", "NVSentinel", "degrees above the temperature that lowers the clocks",
+    _gpu("thermal_margin", WARN, "inspect", "NVSentinel, own", "degrees above the temperature that lowers the clocks",
          "degrees_above_slowdown", "above", 0),
 )
 
@@ -227,6 +240,11 @@ _HOST = (
     _host_text("mps_client_fault", INFO, "none", "own", "a fault of a client ended all clients of MPS on its GPU"),
     _host_text("clock_unsynchronized", WARN, "configure", "own", "the clock of the host is not synchronized"),
     _host_text("cpus_offline", WARN, "reboot", "validation, own", "CPUs of the host are offline"),
+    _host_text("gpu_unscheduled", INFO, "none", "soperator, own",
+               "users run processes on GPUs next to the scheduler's jobs"),
+    _host_text("file_system_full", WARN, "configure", "own", "a file system of the host is full"),
+    _host_text("file_system_read_only", WARN, "inspect", "own",
+               "the kernel made a file system of the host read-only because of errors"),
 )
 
 _DECLARED = (
@@ -450,6 +468,7 @@ STATES_OF_SOFTWARE = frozenset(
     "gpus_unusable",
     "insufficient_power",
     "cpus_offline",
+    "file_system_read_only",
 }
 """Rows about modes that wait for a reset or a reboot, about what is declared, and about software of the host."""
 
@@ -461,17 +480,16 @@ _ROWS_OF_PROBLEMS = {
     "ecc_uncorrectable": ("ecc_uncorrectable", "ecc_uncorrectable_contained"),
     "fabric_unhealthy": ("fabric_bandwidth", "fabric_route", "fabric_configuration", "fabric_summary"),
     "failed": ("nvidia_smi_failed",),
-    "hardware_slowdown": ("slowdown_now", "slowdown_repeated"),
+    "hardware_slowdown": ("slowdown_now",),
     "library_missing": ("driver_missing",),
     "no_driver": ("driver_missing",),
     "no_nvidia_smi": ("driver_missing",),
     "not_loaded": ("driver_missing",),
     "permission_denied": ("gpus_unknown",),
-    "power_brake_slowdown": ("slowdown_now", "slowdown_repeated", "power_brake_slowdown"),
+    "power_brake_slowdown": ("slowdown_now", "power_brake_slowdown", "power_brake_slowdown_long"),
     "recovery_required": tuple(row.id for row in _RECOVERY),
     "thermal_slowdown": (
         "slowdown_now",
-        "slowdown_repeated",
         "thermal_slowdown",
         "thermal_slowdown_long",
         "thermal_margin",

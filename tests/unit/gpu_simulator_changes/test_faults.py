@@ -116,6 +116,17 @@ def test_nvlinks_that_are_down_until_a_reset(host: Host) -> None:
     assert "inactive" not in host.smi("nvlink -s")[0]
 
 
+def test_errors_of_nvlinks_until_a_reset(host: Host) -> None:
+    for count, counter in ((5, "Replay"), (2, "Replay"), (1, "CRC")):
+        host.control("fault", "nvlink", "3", "11", "--errors", str(count), "--counter", counter, "--gpu", "1")
+    text, status = host.smi("nvlink -s -e")
+    assert (status, text.count("25 GB/s")) == (0, 24)
+    lines = "\t Link 3: Replay Errors: 7\n\t Link 3: Recovery Errors: 0\n\t Link 3: CRC Errors: 1\n"
+    assert lines in text.partition("GPU 1: ")[2] and lines not in text.partition("GPU 1: ")[0]
+    host.smi("-r")
+    assert host.smi("nvlink -e")[0].count("Errors: 0\n") == 2 * 12 * 3
+
+
 def test_all_nvlinks_are_down(host: Host) -> None:
     host.control("fault", "nvlink", *map(str, range(12)))
     text, _status = host.smi("nvlink -s")

@@ -364,12 +364,14 @@ SCENARIOS: dict[str, Scenario] = {
             "kernel_log_incomplete": "`dmesg` that begins 50 minutes after the boot",
             "clock_unsynchronized": "`timedatectl`",
             "cpus_offline": "a CPU that is not in `/sys/devices/system/cpu/online`",
+            "file_system_read_only": "a file system in `/proc/self/mountinfo`",
         },
         options={"kernel_log": "dmesg"},
         files={
             "/etc/cdi/nvidia.yaml": "cdiVersion: 0.5.0\nkind: nvidia.com/gpu\n# /usr/lib/libcuda.so.570.86.10\n",
             "/sys/devices/system/cpu/present": "0-143\n",
             "/sys/devices/system/cpu/online": "0-71,73-143\n",
+            "/proc/self/mountinfo": "22 1 8:2 / / rw,relatime shared:1 - ext4 /dev/sda2 ro,errors=remount-ro\n",
         },
         programs={"dmesg": "[ 3000.000000] text\n", "timedatectl": "no\n"},
     ),
@@ -399,13 +401,35 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "slowdowns": Scenario(
         {
-            "thermal_slowdown": "fault slowdown hw_thermal --seconds 60",
-            "thermal_slowdown_long": "fault slowdown sw_thermal --seconds 1200 --gpu 1",
-            "power_brake_slowdown": "fault slowdown hw_power_brake --seconds 60",
+            "thermal_slowdown": "fault slowdown sw_thermal --seconds 600",
+            "power_brake_slowdown": "fault slowdown hw_power_brake --seconds 600 --gpu 1",
         },
         earlier=1,
     ),
-    "slowdowns that last": Scenario({"slowdown_repeated": "fault slowdown sw_thermal"}, checks=3),
+    "links with errors": Scenario(
+        {
+            "nvlink_crc": "fault nvlink 3 --errors 1000000 --counter CRC",
+            "pcie_replays": "fault field pci/replay_counter --text 5000 --gpu 1",
+        },
+        earlier=1,
+    ),
+    "a user next to Slurm": Scenario(
+        {"gpu_unscheduled": "busy --gpu 1 --pid 42"},
+        files={
+            "/proc/42/cgroup": "0::/user.slice/user-1000.slice/session-3.scope\n",
+            "/sys/fs/cgroup/system.slice/slurmstepd.scope/cgroup.procs": "",
+        },
+    ),
+    "a bridge": Scenario({"nvlink_bridge": "fault nvlink 3 11 --gpu 1"}, model="h100_nvl_94gb", earlier=1),
+    "a busy GPU": Scenario(
+        {
+            "pcie_generation": (
+                "fault field utilization/gpu_util --text '98 %'",
+                "fault field pci/pci_gpu_link_info/pcie_gen/current_link_gen --text 1",
+            )
+        },
+        checks=3,
+    ),
     "tests": Scenario(
         conditions={
             "host_bandwidth": "a mock `nvbandwidth`",
@@ -457,6 +481,10 @@ _WITH_TESTS_OF_THEIR_OWN: dict[str, str] = {
     "imex_unready": "a mock `nvidia-imex-ctl`",
     "mps_inactive": "a mock systemd",
     "mps_client_fault": "a line of an H100",
+    "file_system_full": "a mock `statvfs`",
+    "thermal_slowdown_long": "`fault slowdown hw_thermal --seconds 12000`, in four hours",
+    "power_brake_slowdown_long": "`fault slowdown hw_power_brake --seconds 12000`, in four hours",
+    "nvlink_errors": "`fault nvlink 3 --errors 100`, in four hours",
 }
 
 

@@ -284,8 +284,8 @@ def test_a_removed_channel_is_over_after_a_day(healthy: dict[str, Any]) -> None:
 
 
 def test_nothing_older_than_a_repair_counts(healthy: dict[str, Any]) -> None:
-    uuid = healthy["gpus"][0]["uuid"]
-    known = History(("NVIDIA H200",) * 3, {uuid: GpuHistory(counters={"nvlinks_active": 18})})
+    uuid, place = (healthy["gpus"][0][name] for name in ("uuid", "pci_bus_id"))
+    known = History(("NVIDIA H200",) * 3, {uuid: GpuHistory(pci_bus_id=place, counters={"nvlinks_active": 18})})
     links: dict[str, Any] = {"name": "NVIDIA H20", "nvlinks": []}
     one = replace(with_log(observed(healthy, Case("", "", links)), xid(95)), history=known)
     found = {finding.row for finding in evaluate(TABLE, one).findings if finding.verdict == "fail"}

@@ -10,6 +10,7 @@ import shlex
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._health.policy import RE
 from ansible_collections.gpu.fleet.plugins.module_utils._health.table import PROBLEMS, TABLE, rows_of
 from ansible_collections.gpu.fleet.plugins.module_utils._state import plan as state_plan
 from ansible_collections.gpu.fleet.plugins.modules import gpu_health
+from gpu_simulator.state import store
 
 from tests.unit.health.health_host import HealthHost
 from tests.unit.health.simulated import FAULTS, SCENARIOS, SHOWN
@@ -582,18 +584,134 @@ def test_the_history_is_bounded() -> None:
     assert len(known.gpu("GPU-499").changes) == histories.MOST_CHANGES
 
 
-def test_a_slowdown_counts_over_time_and_not_at_one_moment(host: HealthHost) -> None:
-    counter = "slowdown_hw_thermal_us"
+@pytest.mark.parametrize(
+    ("row", "command"),
+    [
+        ("thermal_slowdown_long", "fault slowdown hw_thermal --seconds 12000"),
+        ("power_brake_slowdown_long", "fault slowdown hw_power_brake --seconds 12000"),
+        ("nvlink_errors", "fault nvlink 3 --errors 100"),
+    ],
+)
+def test_what_lasts_for_hours(row: str, command: str, host: HealthHost) -> None:
+    assert host.check()["verdict"] == "ok"
+    host.now += 4 * 3600
+    host.control(*command.split())
+    assert row in rows(host.check(check_mode=True)) & rows(host.check())
+    host.control("fault", "clear")
+    # A whole hour has to pass without it.
+    host.now += 600
+    assert row in rows(host.check())
+    host.now += 2 * 3600
+    assert host.check()["verdict"] == "ok"
+
+
+@pytest.mark.parametrize("every", [300, 1800, 3600])
+def test_the_verdict_on_a_slowdown_does_not_depend_on_how_often_a_host_is_checked(every: int, host: HealthHost) -> None:
+    """80 seconds of an hour are none, 400 are a warning, whenever checks are."""
+    for seconds, verdict in ((80.0, "ok"), (400.0, "warn")):
+        host.start_boot()
+        host.now = (host.now // 3600 + 2) * 3600
+        found = set()
+        for elapsed in range(0, 7201, every):
+            used = min(seconds, elapsed / 3600 * seconds)
+            _slowed(host, sw_thermal=used)
+            found.add(host.check()["verdict"])
+            host.now += every
+        assert max(found, key=VERDICTS.index) == verdict, (seconds, found)
+
+
+def _slowed(host: HealthHost, **seconds: float) -> None:
+    names = {"sw_thermal": "sw_therm_slowdown", "hw_thermal": "hw_therm_slowdown", "hw_power_brake": "hw_power_brake"}
+    with store.transaction(host.root) as state:
+        for reason, value in seconds.items():
+            path = f"clocks_event_reasons_counters/clocks_event_reasons_counters_{names[reason]}"
+            state["gpus"][0]["overrides"][path] = f"{round(value * 1e6)} us"
+
+
+def test_one_second_of_power_brake_before_a_job_costs_nothing(host: HealthHost) -> None:
+    _slowed(host, hw_power_brake=0.0)
     host.check()
-    entries = history(host)
-    uuid = host.gpu()["uuid"]
-    now = entries["gpus"][uuid]["counters"][counter]
-    assert now is not None
-    # An hour ago, 1,000 s of slowdown less.
-    entries["gpus"][uuid]["counters"][counter] = now - 1_000_000_000
-    host.write(HISTORY, json.dumps(entries))
-    host.now += 3600
+    host.now += 61
+    _slowed(host, hw_power_brake=1.0)
+    assert host.check()["verdict"] == "ok"
+
+
+# https://slurm.schedmd.com/cgroup_v2.html; of Debian: https://github.com/treydock/cgroup_exporter/issues/30; from 26.05
+# on without the number of the job: https://github.com/guilbaults/slurm-job-exporter/issues/66.
+@pytest.mark.parametrize(
+    ("jobs", "group", "is_found"),
+    [
+        ("system.slice/slurmstepd.scope", "0::/user.slice/user-1000.slice/session-3.scope", True),
+        ("system.slice/cn1_slurmstepd.scope", "0::/user.slice/user-1000.slice/session-c1.scope", True),
+        ("cpuset/slurm", "4:cpuset:/\n1:name=systemd:/user.slice/user-7.slice/session-3.scope", True),
+        # Of a job, of one that a login was adopted into, of a container, of root, of no Slurm at all.
+        ("system.slice/slurmstepd.scope", "0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_0", False),
+        ("system.slice/slurmstepd.scope", "0::/system.slice/slurmstepd.scope/s5K1KKYAYG5D00/step_extern/user", False),
+        ("system.slice/slurmstepd.scope", "0::/system.slice/docker-0123.scope", False),
+        ("system.slice/slurmstepd.scope", "0::/user.slice/user-1000.slice/user@1000.service/user.slice/a.scope", False),
+        ("system.slice/slurmstepd.scope", "0::/user.slice/user-0.slice/session-3.scope", False),
+        ("system.slice/slurmstepd.scope", "0::/system.slice/a/user.slice/user-1000.slice/session-3.scope", False),
+        ("cpuset/slurm", "4:cpuset:/slurm/uid_7/job_7/step_0\n1:name=systemd:/system.slice/slurmd.service", False),
+        ("system.slice/ssh.service", "0::/user.slice/user-1000.slice/session-3.scope", False),
+    ],
+)
+def test_a_process_of_a_user_next_to_the_jobs(jobs: str, group: str, is_found: bool, host: HealthHost) -> None:
+    host.control("busy", "--gpu", "1", "--pid", "42", "--name", "Xid 79")
+    host.write(f"/sys/fs/cgroup/{jobs}/cgroup.procs", "")
+    host.write("/proc/42/cgroup", f"{group}\n")
     result = host.check()
-    assert "thermal_slowdown_long" in rows(result)
-    host.now += 3600
+    assert (result["verdict"], rows(result)) == (("info", {"gpu_unscheduled"}) if is_found else ("ok", set()))
+    assert not is_found or result["findings"][0]["message"].endswith(" on GPU 1")
+    host.control("idle")
+    assert host.check()["verdict"] == "ok"
+
+
+def test_a_file_system_that_is_full(host: HealthHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = (
+        "22 1 8:2 / / rw,relatime shared:1 - ext4 /dev/sda2 rw",
+        "30 22 0:40 / /tmp rw,nosuid - tmpfs tmpfs rw",
+        "31 22 0:50 / /var/lib/docker rw,relatime - nfs4 server:/export rw,hard",
+    )
+    host.write("/proc/self/mountinfo", "\n".join(lines) + "\n")
+    room = {host.root + "/": (1000, 500, 100, 50), host.root + "/tmp": (1000, 9, 100, 50)}
+
+    def statvfs(path: str) -> Any:
+        blocks, free, files, free_files = room[path]
+        return SimpleNamespace(f_frsize=1 << 20, f_blocks=blocks, f_bavail=free, f_files=files, f_favail=free_files)
+
+    monkeypatch.setattr("os.statvfs", statvfs)
+    result = host.check()
+    assert (result["verdict"], rows(result)) == ("warn", {"file_system_full"})
+    assert "/tmp has 9 of 1000 MiB free" in result["findings"][0]["message"]
+    room[host.root + "/tmp"] = (1000, 10, 100, 0)
+    assert "/tmp has 0 of 100 inodes free" in host.check()["findings"][0]["message"]
+    # Some have no fixed number of inodes.
+    room[host.root + "/tmp"] = (1000, 10, 0, 0)
+    assert host.check()["verdict"] == "ok"
+
+
+# Each is mounted as it is on purpose. Bottlerocket: https://github.com/bottlerocket-os/bottlerocket-core-kit/pull/680.
+ON_PURPOSE = [
+    "22 1 254:0 / / ro,relatime - erofs /dev/dm-0 ro,seclabel,user_xattr,acl,cache_strategy=readaround",
+    "22 1 8:2 / / ro,relatime shared:1 - ext4 /dev/sda2 ro",
+    "22 1 7:0 / / rw,relatime - squashfs /dev/loop0 ro",
+    "22 1 8:2 / / ro,relatime shared:1 - xfs /dev/sda2 rw",
+    "22 1 8:2 / /srv rw,relatime shared:1 - ext4 /dev/sda2 ro",
+    "22 1 8:2 / / rw,relatime shared:1 - nfs4 server:/root ro",
+]
+
+
+@pytest.mark.parametrize("line", ON_PURPOSE)
+def test_a_file_system_that_is_read_only_on_purpose(line: str, host: HealthHost) -> None:
+    host.write("/proc/self/mountinfo", f"{line}\n")
+    assert host.check()["verdict"] == "ok"
+
+
+@pytest.mark.parametrize("options", ["ro,errors=remount-ro", "rw,emergency_ro", "rw,shutdown"])
+def test_a_file_system_that_the_kernel_made_read_only(options: str, host: HealthHost) -> None:
+    host.write("/proc/self/mountinfo", f"22 1 8:2 / /var rw,relatime shared:1 - ext4 /dev/sda2 {options}\n")
+    result = host.check()
+    assert (result["verdict"], result["remedy"], rows(result)) == ("warn", "inspect", {"file_system_read_only"})
+    assert "/var (ext4): mounted to be written, and read-only" in result["findings"][0]["message"]
+    host.write("/run/.containerenv", "")
     assert host.check()["verdict"] == "ok"

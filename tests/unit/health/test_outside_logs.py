@@ -425,13 +425,68 @@ def board(name: str, *active: int) -> dict[str, Any]:
         ("NVIDIA B200", 18),
         ("NVIDIA B200", 14),
         ("NVIDIA GB200", 18),
-        ("NVIDIA H100 NVL", 12),
-        ("NVIDIA A100 80GB PCIe", 4),
     ],
 )
 def test_the_board_reports_how_many_nvlinks_it_has(name: str, active: int) -> None:
     assert judged([], board(name, *[active] * 4)).verdict() == "ok"
     assert judged([], board(name, active, active, active - 1, active)).verdict() == "fail"
+
+
+# Cards with bridges to some of the others, by links. Of the H100 NVL 12 of the 18 that nvidia-smi prints are up by
+# design: https://github.com/Azure/azurehpc-health-checks/issues/162; an A100 without a bridge has none:
+# https://github.com/NVIDIA/NVSentinel/pull/1481. A bridge joins two cards, from which the other numbers follow:
+# https://www.nvidia.com/de-de/data-center/nvlink/.
+CARDS = [
+    ("NVIDIA A100 80GB PCIe", (12, 12, 0)),
+    ("NVIDIA A100 80GB PCIe", (12, 12, 12, 12, 12, 12, 0, 0)),
+    ("NVIDIA A100-PCIE-40GB", (12, 12, 8, 8, 4, 4)),
+    ("NVIDIA H100 NVL", (12, 12, 0, 0)),
+    ("NVIDIA H200 NVL", (18, 18, 18, 18, 0)),
+    ("NVIDIA H100 PCIe", (12, 12, 0)),
+    ("NVIDIA A30", (4, 4, 0)),
+    ("NVIDIA RTX A6000", (4, 4, 0)),
+    ("NVIDIA A800 40GB Active", (8, 8, 0)),
+    ("NVIDIA H800 PCIe", (8, 8, 0)),
+    ("Quadro GV100", (4, 4, 0)),
+]
+
+
+@pytest.mark.parametrize(("name", "active"), CARDS)
+def test_a_card_has_the_bridges_that_it_had(name: str, active: tuple[int, ...]) -> None:
+    before = board(name, *active)
+    assert judged([], before).findings == ()
+    known = histories.updated(histories.History(), histories.Check(NOW, before))
+    assert judged([], before, history=known).findings == ()
+    lost = board(name, 0, *active[1:])
+    for check in range(2):
+        report = judged([], lost, history=known)
+        (finding,) = report.findings
+        assert (finding.row, finding.verdict, finding.gpu) == ("nvlink_bridge", "warn", UUID), check
+        known = histories.parse(histories.render(histories.updated(known, histories.Check(NOW + 60, lost))))
+    assert judged([], before, history=known).findings == ()
+    # In another slot it has other neighbors.
+    lost["gpus"][0]["pci_bus_id"] = "00000000:ff:00.0"
+    assert judged([], lost, history=known).findings == ()
+
+
+def test_cards_on_a_host_with_a_board() -> None:
+    facts = board("NVIDIA A100-SXM4-80GB", 12, 12)
+    cards = board("NVIDIA A100 80GB PCIe", *[4] * 2, 0)["gpus"]
+    for number, gpu in enumerate(cards):
+        facts["gpus"].append({**gpu, "uuid": f"GPU-card-{number}", "pci_bus_id": f"00000000:{number:02x}:00.0"})
+    assert judged([], facts).findings == ()
+    facts["gpus"][1]["nvlinks"] = links(11)
+    assert {finding.row for finding in judged([], facts).findings} == {"nvlink_inactive"}
+
+
+def test_a_slow_link_of_a_card_is_one_that_was_faster() -> None:
+    known = histories.History()
+    for check, (speed, rows) in enumerate(((26.562, set()), (25.781, set()), (13.281, {"nvlink_slow"}))):
+        facts = board("NVIDIA H100 NVL", 12)
+        for each in facts["gpus"][0]["nvlinks"]:
+            each["speed_gb_per_second"] = speed
+        assert {finding.row for finding in judged([], facts, history=known).findings} == rows
+        known = histories.updated(known, histories.Check(NOW + check, facts))
 
 
 # https://docs.nvidia.com/health-validation/reference/checks/nvlink: 18 links, each with 53125 MB/s, of the H100 26562.

@@ -17,6 +17,7 @@ import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
 from ansible_collections.gpu.fleet.plugins.module_utils._health.active_tests import Diagnostics, Measured
 from ansible_collections.gpu.fleet.plugins.module_utils._health.evaluate import Finding, Observed, Report, evaluate
+from ansible_collections.gpu.fleet.plugins.module_utils._health.growth import Hour
 from ansible_collections.gpu.fleet.plugins.module_utils._health.history import GpuHistory, History, XidRecord
 from ansible_collections.gpu.fleet.plugins.module_utils._health.kernel_log import parse
 from ansible_collections.gpu.fleet.plugins.module_utils._health.kernel_log_sources import KernelLog
@@ -113,7 +114,13 @@ def nvlink_74(*registers: int) -> str:
 
 
 BLACKWELL = "(0x{:08x} 0x00000001 0x00000000 0x00000000 0x00000000 0x00000000)"
-COUNTERS = dict.fromkeys(("slowdown_hw_thermal_us", "slowdown_sw_thermal_us", "slowdown_hw_power_brake_us"), 0)
+
+
+def hourly(*grown: dict[str, float]) -> GpuHistory:
+    """A GPU with what grew in the last whole hour, in the one before it, and so on."""
+    last = int(NOW // HOUR) - 1
+    hours = tuple(Hour(last - place, each) for place, each in reversed(list(enumerate(grown))))
+    return GpuHistory(checked=NOW - 60.0, hours=hours)
 
 
 def repeated(*records: XidRecord) -> GpuHistory:
@@ -180,6 +187,25 @@ CASES: dict[str, list[Case]] = {
         Case("fail", "reset_gpu", {"nvlinks": [{"link": number, "active": number > 0} for number in range(18)]}),
         Case("fail", "reset_gpu", {"nvlinks": []}),
     ],
+    "nvlink_bridge": [
+        Case(
+            "warn",
+            "inspect",
+            {"name": "NVIDIA H100 NVL", "nvlinks": []},
+            before=GpuHistory(pci_bus_id=ON_BUS, counters={"nvlinks_active": 12}),
+        )
+    ],
+    "nvlink_errors": [Case("warn", "inspect", before=hourly({"nvlink_errors": 1.0}, {"nvlink_errors": 1.0}))],
+    "nvlink_crc": [Case("warn", "inspect", before=hourly({"nvlink_crc_errors": 360_001.0}))],
+    "pcie_generation": [
+        Case(
+            "warn",
+            "inspect",
+            {"pci_link_gen_current": 1, "utilization_gpu_percent": 50.0},
+            before=GpuHistory(pci_bus_id=ON_BUS, counters={"pcie_slow_checks": 2}),
+        )
+    ],
+    "pcie_replays": [Case("warn", "inspect", before=hourly({"pci_replay_count": 481.0}))],
     "nvlink_slow": [
         Case("fail", "reset_gpu", {"nvlinks": [link(0, 13.281), *(link(number, 26.562) for number in range(1, 18))]})
     ],
@@ -202,31 +228,18 @@ CASES: dict[str, list[Case]] = {
         Case("info", "none", {"slowdown_hw": True, "slowdown_hw_thermal": None}),
     ],
     "thermal_slowdown": [
-        Case("warn", "inspect", {name: 60_000_000}, before=GpuHistory(checked=NOW - HOUR, counters=COUNTERS))
-        for name in ("slowdown_hw_thermal_us", "slowdown_sw_thermal_us")
+        Case("warn", "inspect", before=hourly({name: 301.0})) for name in ("slowdown_hw_thermal", "slowdown_sw_thermal")
     ],
     "thermal_slowdown_long": [
-        Case(
-            "fail",
-            "inspect",
-            {"slowdown_hw_thermal_us": 1_000_000_000},
-            before=GpuHistory(checked=NOW - HOUR, counters=COUNTERS),
-        )
+        Case("fail", "inspect", before=hourly(*[{"slowdown_hw_thermal": 2200.0}] * 3)),
     ],
-    "power_brake_slowdown": [
-        Case(
-            "fail",
-            "inspect",
-            {"slowdown_hw_power_brake_us": 60_000_000},
-            before=GpuHistory(checked=NOW - HOUR, counters=COUNTERS),
-        )
-    ],
-    "slowdown_repeated": [
-        Case("warn", "inspect", {"slowdown_hw_power_brake": True}, before=GpuHistory(slowdown_checks=2))
+    "power_brake_slowdown": [Case("warn", "inspect", before=hourly({"slowdown_hw_power_brake": 301.0}))],
+    "power_brake_slowdown_long": [
+        Case("fail", "inspect", before=hourly(*[{"slowdown_hw_power_brake": 2200.0}] * 3)),
     ],
     "power_draw_low": [Case("fail", "reset_gpu", {"name": "NVIDIA GB300", "power_draw_average_w": 64.9})],
     "power_draw_high": [Case("fail", "reset_gpu", {"name": "NVIDIA GB300", "power_draw_average_w": 1500.1})],
-    "thermal_margin": [Case("fail", "inspect", {"temperature_gpu_tlimit_c": -3, "temperature_slowdown_tlimit_c": -2})],
+    "thermal_margin": [Case("warn", "inspect", {"temperature_gpu_tlimit_c": -3, "temperature_slowdown_tlimit_c": -2})],
     "ecc_mode_pending": [Case("warn", "reboot", problem="ecc_mode_pending")],
     "mig_mode_pending": [Case("warn", "drain_and_reset", problem="mig_mode_pending")],
     "operation_mode_pending": [Case("warn", "reboot", problem="operation_mode_pending")],
@@ -267,6 +280,9 @@ CASES: dict[str, list[Case]] = {
     "boot_service_missed": [Case("warn", "configure", host={"boot_service_missed": "has not run"})],
     "clock_unsynchronized": [Case("warn", "configure", host={"clock_unsynchronized": "no"})],
     "cpus_offline": [Case("warn", "reboot", host={"cpus_offline": "71 of 72 CPUs are online, without 3"})],
+    "gpu_unscheduled": [Case("info", "none", host={"gpu_unscheduled": "PID 42 of user 1000 on GPU 0"})],
+    "file_system_full": [Case("warn", "configure", host={"file_system_full": "/var has 0 of 9000 MiB free"})],
+    "file_system_read_only": [Case("warn", "inspect", host={"file_system_read_only": "/ (ext4)"})],
     "nic_count": [Case("fail", "inspect", host={"nic_count_differs": "mlx5_0 (0000:40:00.0) text"})],
     "nic_down": [Case("fail", "inspect", host={"nic_down": "mlx5_0 (0000:40:00.0) text"})],
     "nic_flapping": [Case("warn", "inspect", host={"nic_flapping": "mlx5_0 (0000:40:00.0) text"})],

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gpu.fleet.plugins.module_utils._health import history as histories
 from ansible_collections.gpu.fleet.plugins.module_utils._health.evaluate import Observed, Report, evaluate
 from ansible_collections.gpu.fleet.plugins.module_utils._health.kernel_log_sources import KernelLog
 from ansible_collections.gpu.fleet.plugins.module_utils._health.table import TABLE
@@ -70,14 +71,28 @@ def test_documents_of_real_hosts(corpus: Path | None) -> None:
         assert found == PROBLEMS.get(name, ("ok", set())), name
 
 
+def test_documents_of_real_hosts_at_check_after_check(corpus: Path | None) -> None:
+    """What counts over time is none on them either: their lives' slowdowns and replays, links of idle GPUs."""
+    for name, text in documents(corpus):
+        document = parse_document(text)
+        facts = facts_of(document.gpus, document.driver_version)
+        known = histories.History()
+        for check in range(4):
+            report = evaluate(TABLE, Observed(facts, log=KernelLog("journal"), history=known, now=check * 3600.0))
+            assert report.verdict() == PROBLEMS.get(name, ("ok", set()))[0], name
+            known = histories.updated(known, histories.Check(check * 3600.0, facts))
+
+
 EIGHT = parse_document(H200X8.output("-q -x"))
 LINKS = topology.parse_nvlinks(H200X8.output("nvlink -s"))
+COUNTED = topology.parse_nvlinks(load("h200x2-580.159.04").output("nvlink -s -e -R"))
 
 
 def test_eight_gpus_with_all_their_nvlinks() -> None:
     facts = facts_of(EIGHT.gpus, EIGHT.driver_version, LINKS)
     assert {len(gpu["nvlinks"]) for gpu in facts["gpus"]} == {18}
     assert judged(facts).verdict() == "ok"
+    assert {sum(link.error_counters[0][1] or 0 for link in links) for links in COUNTED.values()} == {0}
 
 
 def test_one_gpu_lost_a_link_or_all_of_them() -> None:

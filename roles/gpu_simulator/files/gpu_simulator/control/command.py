@@ -11,6 +11,7 @@ import sys
 
 from ..command_line import selection
 from ..host import nics
+from ..queries import nvlink as nvlink_queries
 from ..rendering import layout
 from ..state import branches, catalogue, nvml, recovery, reset, slowdowns, store
 from . import dcgmi, faults, xid
@@ -147,9 +148,13 @@ def _add_faults(kinds: Subparsers) -> None:
         health.set_defaults(run=_set_health, health=name)
     _add_xid(kinds)
     _add_lines(kinds)
-    nvlink = kinds.add_parser("nvlink", help="let NVLinks of a GPU go down or become slow until it is reset")
+    nvlink = kinds.add_parser(
+        "nvlink", help="let NVLinks of a GPU go down, become slow or have errors until it is reset"
+    )
     nvlink.add_argument("links", type=int, nargs="+", metavar="LINK")
     nvlink.add_argument("--speed", help="they stay up, with so many GB/s")
+    nvlink.add_argument("--errors", type=int, help="they stay up, with so many errors more")
+    nvlink.add_argument("--counter", choices=nvlink_queries.COUNTERS, default="Replay", help="of this kind")
     nvlink.add_argument("--gpu", default="0", help="index, UUID or bus id (default: 0)")
     nvlink.set_defaults(run=_set_nvlinks)
     slowdown = kinds.add_parser("slowdown", help="lower the clocks of a GPU; the counter of that grows")
@@ -337,6 +342,7 @@ def _clear_faults(arguments: argparse.Namespace, root: str) -> str:
                 gpu["recovery_action"] = recovery.NONE
                 gpu["inactive_nvlinks"] = []
                 gpu["slow_nvlinks"] = {}
+                gpu["nvlink_errors"] = {}
                 gpu["slowdowns"] = {}
                 gpu["overrides"] = {}
     nics.show(root, state)
@@ -391,7 +397,11 @@ def _set_nvlinks(arguments: argparse.Namespace, root: str) -> str:
         missing = sorted(set(arguments.links) - set(there))
         if missing:
             raise ControlError("{} has no NVLink {}".format(model["name"], missing[0]))
-        if arguments.speed is None:
+        if arguments.errors is not None:
+            errors = gpu.setdefault("nvlink_errors", {})
+            for name in (f"{link} {arguments.counter}" for link in arguments.links):
+                errors[name] = errors.get(name, 0) + arguments.errors
+        elif arguments.speed is None:
             gpu["inactive_nvlinks"] = sorted(set(gpu.get("inactive_nvlinks", [])) | set(arguments.links))
         else:
             slow = {str(link): arguments.speed for link in arguments.links}

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ..command_line import subcommand
 from ..command_line.options import INVALID_ARGUMENT, NotSimulatedError
 from ..state import catalogue, nvml
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
     from ..command_line.subcommand import Grammar
     from ..command_line.verbs import Call
-    from ..state.shapes import Model, Reply
+    from ..state.shapes import Gpu, Model, Reply
 
 GRAMMAR: Grammar = {
     "id": ("-i", True),
@@ -70,6 +72,13 @@ LINK_WIDTH = ("setLinkWidth", "getLinkWidth")
 CHANGES = ("reseterrorcounters", "setLowPowerThreshold", "setBandwidthMode")
 
 
+class _State(NamedTuple):
+    """One link: its speed in GB/s, and the errors of all links of the GPU."""
+
+    speed: str
+    errors: Mapping[str, int]
+
+
 def nvlink(call: Call) -> Reply:
     """Handle ``nvlink``; several kinds of output are printed in the order of ``_LINES``."""
     options = subcommand.parse(call.arguments, GRAMMAR)
@@ -98,18 +107,17 @@ def nvlink(call: Call) -> Reply:
         if len(inactive) == model["nvlink"]["links"]:
             text += ALL_INACTIVE
             continue
-        lines, status = _facts(options, model["nvlink"], inactive, gpu.get("slow_nvlinks", {}))
+        lines, status = _facts(options, model["nvlink"], inactive, gpu)
         text += "".join(line + "\n" for line in lines)
         if status:
             return text, status
     return text, 0
 
 
-def _facts(
-    options: Mapping[str, str], model: Model, inactive: Collection[int], slow: Mapping[str, str]
-) -> tuple[list[str], int]:
+def _facts(options: Mapping[str, str], model: Model, inactive: Collection[int], gpu: Gpu) -> tuple[list[str], int]:
     """Return the lines about one GPU and the exit status; they end at the first unsupported function."""
     links, speed = model["links"], model["gb_s"]
+    slow: Mapping[str, str] = gpu.get("slow_nvlinks", {})
     numbers = [int(options["link"] or "0")] if "link" in options else range(links)
     found: list[str] = []
     for kind in _LINES:
@@ -119,7 +127,8 @@ def _facts(
             if kind == "status" and link in inactive:
                 found.append(f"\t Link {link}: <inactive>")
             else:
-                found.extend(_LINES[kind](link, slow.get(str(link), speed), options))
+                state = _State(slow.get(str(link), speed), gpu.get("nvlink_errors", {}))
+                found.extend(_LINES[kind](link, state, options))
         if kind == "remotelinkinfo":
             warnings = [text for name, text in DEPRECATED.items() if name in options]
             if warnings:
@@ -140,36 +149,36 @@ def _facts(
     return found, 0
 
 
-def _status(link: int, speed: str, options: Mapping[str, str]) -> list[str]:
-    return [f"\t Link {link}: {speed} GB/s"]
+def _status(link: int, state: _State, options: Mapping[str, str]) -> list[str]:
+    return [f"\t Link {link}: {state.speed} GB/s"]
 
 
-def _capabilities(link: int, speed: str, options: Mapping[str, str]) -> list[str]:
+def _capabilities(link: int, state: _State, options: Mapping[str, str]) -> list[str]:
     return [f"\t Link {link}, {words}: true" for words in CAPABILITIES]
 
 
-def _errors(link: int, speed: str, options: Mapping[str, str]) -> list[str]:
-    return [f"\t Link {link}: {counter} Errors: 0" for counter in COUNTERS] + [""]
+def _errors(link: int, state: _State, options: Mapping[str, str]) -> list[str]:
+    return [f"\t Link {link}: {name} Errors: {state.errors.get(f'{link} {name}', 0)}" for name in COUNTERS] + [""]
 
 
-def _corrections(link: int, speed: str, options: Mapping[str, str]) -> list[str]:
+def _corrections(link: int, state: _State, options: Mapping[str, str]) -> list[str]:
     return [f"\t Link {link}:", *(f"\t\t Lane {lane} ECC Correction Count: 0 (Overflow=0)" for lane in LANES), ""]
 
 
-def _throughput(link: int, speed: str, options: Mapping[str, str]) -> list[str]:
+def _throughput(link: int, state: _State, options: Mapping[str, str]) -> list[str]:
     kind = THROUGHPUT[options["getthroughput"]]
     return [f"\t Link {link}: {kind} {way}: 0 KiB" for way in ("Tx", "Rx")]
 
 
-def _far_end(link: int, speed: str, options: Mapping[str, str]) -> list[str]:
+def _far_end(link: int, state: _State, options: Mapping[str, str]) -> list[str]:
     return [f"\t Link {link}: {FAR_END}"]
 
 
-def _far_link(link: int, speed: str, options: Mapping[str, str]) -> list[str]:
+def _far_link(link: int, state: _State, options: Mapping[str, str]) -> list[str]:
     return [f"\t Link {link}: Remote Device {FAR_END}: Link 0"]
 
 
-_LINES: Mapping[str, Callable[[int, str, Mapping[str, str]], list[str]]] = {
+_LINES: Mapping[str, Callable[[int, _State, Mapping[str, str]], list[str]]] = {
     "status": _status,
     "capabilities": _capabilities,
     "pcibusid": _far_end,

@@ -108,6 +108,7 @@ def _reset_state(gpu: Gpu) -> None:
     gpu["remapped_rows"]["pending"] = False
     gpu["inactive_nvlinks"] = []
     gpu["slow_nvlinks"] = {}
+    gpu["nvlink_errors"] = {}
     mode = gpu["mig_mode"]
     if mode:
         mode["current"] = mode["pending"] = mode["pending"] and mig_mode.keeps_mode(gpu)

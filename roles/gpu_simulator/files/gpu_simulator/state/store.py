@@ -172,6 +172,7 @@ def new_gpu(given: GpuDescription, slot: int, seed: str, *, persistence: bool) -
         "recovery_action": 0,
         "inactive_nvlinks": [],
         "slow_nvlinks": {},
+        "nvlink_errors": {},
         "slowdowns": {},
         "overrides": dict(given.get("overrides", {})),
     }
