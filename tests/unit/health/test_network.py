@@ -274,7 +274,7 @@ def test_all_ports_are_down(state: dict[str, Any]) -> None:
     # No earlier check, or too long ago; the interfaces were taken down.
     assert found(down, Before({}, "boot", NOW)) == {}
     roce = [port(number, **ROCE, enabled=True) for number in range(4)]
-    taken_down = tuple(replace(each, **DISABLED, enabled=False) for each in roce)
+    taken_down = tuple(port(number, **ROCE, **DISABLED, enabled=False) for number in range(4))
     assert found(taken_down, before(*roce)) == {}
 
 
