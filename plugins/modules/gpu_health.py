@@ -216,8 +216,9 @@ options:
     default: python3
   kernel_log:
     description:
-      - Where the kernel log is read. V(auto) takes the journal, or else C(dmesg) outside of containers. V(journal),
-        V(dmesg) and V(none) select one, an absolute path a file in the form of either.
+      - Where the kernel log is read. V(auto) takes the journal, or else C(dmesg); where the journal does not reach back
+        to the boot, it takes from C(dmesg) what came before. In containers C(dmesg) is not read. V(journal), V(dmesg)
+        and V(none) select one, an absolute path a file in the form of either.
       - Where it cannot be read, the host is V(unknown) at best.
     type: str
     default: auto
@@ -406,7 +407,7 @@ kernel_log:
   type: dict
   contains:
     source:
-      description: V(journal), V(dmesg) or a path; V(null) where it could not be read.
+      description: V(journal), V(dmesg), V(journal and dmesg) or a path; V(null) where it could not be read.
       returned: always
       type: str
     reason:

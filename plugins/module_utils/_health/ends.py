@@ -43,15 +43,15 @@ class Ends:
         # By place, the last line before a reset that the log proves, and before one that only the GPU's present state
         # can prove.
         self._phases: dict[str | None, tuple[int, int]] = {}
-        self._link_up: dict[str | None, int] = {}
+        self._works_again: dict[str | None, int] = {}
         named = set()
         for event in events:
             place = place_of(event)
             self._phases[place] = _after(self._phases.get(place, (-1, -1)), event, place in named)
             if event.kind == "uuid":
                 named.add(place)
-            elif event.kind == "link_up":
-                self._link_up[place] = event.line
+            elif event.kind in ("link_up", "nic_recovered"):
+                self._works_again[place] = event.line
         self._tests: Mapping[str, Callable[[Event, str | None], bool]] = {
             "driver": lambda event, _place: event.line <= self._driver_loaded,
             "repair": lambda event, _place: self._is_before(event, proofs.repaired),
@@ -59,7 +59,8 @@ class Ends:
             "reset": self._was_reset,
             "all_reset": lambda event, _place: self._were_all_reset(event),
             "responds": self._responds,
-            "link_up": lambda event, place: event.line < self._link_up.get(place, -1),
+            "link_up": self._is_before_it_works,
+            "adapter": self._is_before_it_works,
             "fabric_manager": lambda event, _place: self._is_before(event, proofs.fabric_manager),
             "quiet": lambda event, _place: event.time is not None and proofs.now - event.time >= QUIET_SECONDS,
         }
@@ -81,6 +82,9 @@ class Ends:
     @staticmethod
     def _is_before(event: Event, time: float) -> bool:
         return event.time is not None and event.time <= time
+
+    def _is_before_it_works(self, event: Event, place: str | None) -> bool:
+        return event.line < self._works_again.get(place, -1)
 
     def _was_reset(self, event: Event, place: str | None) -> bool:
         """Whether the GPU was reset after an event: the driver asked for it and asks for nothing any more, has

@@ -359,7 +359,7 @@ class _LogReader:
         return place is not None and (place in listed or self._observed.history.is_above(place))
 
     def _qualifiers(self, event: Event, place: str | None, causes: _Causes, unsupported: bool) -> AbstractSet[str]:
-        if event.kind in ("aer", "link_down", "init_failed", "assertion"):
+        if event.kind in ("aer", "link_down", "init_failed", "assertion", "nvlink_init"):
             return frozenset((event.reason, event.detail or "") if event.kind == "aer" else (event.reason,))
         if event.kind == "probe_failed":
             return frozenset(("unsupported",) if unsupported else ())
@@ -390,6 +390,8 @@ class _LogReader:
             return None, ""
         if read.event.kind.startswith("sxid"):
             return None, f"NVSwitch {place}"
+        if read.event.kind == "nic_failed":
+            return None, f"network adapter {place}"
         if self._ends.is_of_another_gpu(read.event, place):
             return read.event.uuid, f"GPU {read.event.uuid}, which was at {place}"
         gpu = self._gpus.get(place)

@@ -16,6 +16,9 @@ from calendar import timegm
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Iterable, Iterator, Match, Sequence
 
+from .kernel_reports import BEGINNINGS as _REPORTS
+from .kernel_reports import Reports
+
 FALLEN_OFF_THE_BUS = 79
 RECOVERY_ACTION_CHANGED = 154
 
@@ -26,17 +29,26 @@ LONGEST_LINE = 4096
 _ISO = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?UTC|Z|[+-]\d\d:?\d\d)?"
 # A month or a day of the week in any language, such as `Sept.` and `11月`.
 _WORD = r"(?:\d{1,2})?[^\W\d_]{1,12}\.?"
+# What a program has logged has its facility in place of the host where a syslog writes no host.
+_OTHER_FACILITY = re.compile(
+    r"(?:auth|authpriv|cron|daemon|ftp|lpr|mail|news|syslog|user|uucp|local[0-7])"
+    r"\.(?:emerg|alert|crit|err|error|warn|warning|notice|info|debug) "
+)
+# RFC 5424: the number of the process, the id of the message, structured data, and of UTF-8 a mark of its byte order.
+_RFC_5424 = r" (?:-|\d{1,9}) [!-~]{1,32} (?:-|(?:\[(?:[^\]\\]|\\.){1,512}\]){1,8})(?: +\ufeff?|$)"
 _PREFIX = re.compile(
     r"(?:\d{1,3}(?:\.\d{1,3}){3}: )?"  # the address of the host that talosctl asked
-    r"(?P<level><[0-7]>(?:1 )?)?"  # a higher number is of a program
-    r"(?P<kmsg>[0-7],\d{1,19},\d{1,19},[^;\s]{1,64};)?"  # /dev/kmsg
+    r"(?P<level><[0-7]>(?P<version>1 )?)?"  # a higher number is of a program
+    r"(?P<kmsg>[0-7],\d{1,19},(?P<micros>\d{1,19}),[^;\s]{1,64};)?"  # /dev/kmsg
     r"(?P<facility>kern *: *\w{1,8} *: *)?"
     r"(?:(?P<epoch>\d{9,20}\.\d{1,9}) +|"
     rf"(?:{_WORD} (?=\d{{4}}-))?(?P<iso>{_ISO}):? +(?:[A-Z]{{3,5}} (?=\S+ +kernel))?|"
+    r"(?:[A-Z][a-z]{2} (?=[A-Z]))?"
     rf"{_WORD} {{1,2}}\d{{1,2}} (?:\d{{4}} )?\d\d:\d\d:\d\d(?:\.\d{{1,9}})? +(?:\d{{4}} )?|"
     r"\d\d:\d\d:\d\d +)?"
     r"(?P<brackets>(?:\[[^\[\]]{1,64}\]:? *){0,3})"
-    r"(?P<tag>(?:[^\s:]{1,255} +(?:kern\.\w{1,8} +)?)?kernel(?:\[\d{1,9}\])?(?:: *| - - - ))?"
+    r"(?P<tag>(?:[^\s:]{1,255} +(?:kern\.\w{1,8} +)?)?kernel(?:\[\d{1,9}\])?"
+    rf"(?:: *| - - -(?: +\ufeff?|$)|(?(version){_RFC_5424}|(?!))))?"
     r"(?P<more>(?:\[[^\[\]]{1,64}\]:? *){0,3})"
 )
 # What `dmesg --color=always` adds.
@@ -44,8 +56,8 @@ _COLORS = re.compile(r"\x1b\[[0-9;]{0,16}m")
 # In brackets: the seconds since the boot, a thread or processor, a date.
 _SINCE_BOOT = re.compile(r"\[ *(\d{1,20}\.\d{1,9})(?: *| <[ \d.]{1,24}\*? ?>)\]")
 _BRACKET = re.compile(
-    r"\[(?: *\+?\d{1,20}[.,]\d{1,9}(?: *| <[ \d.]{1,24}\*? ?>)"
-    r"| *[TC]\d{1,10}(?:@[TC]?\d{1,10})?|[^\d\W]{1,5}[^\[\]]{0,30}\d\d:\d\d[^\[\]]{0,12}"
+    r"\[(?: *\+?\d{1,20}[.,]\d{1,9}(?: *| <[ \d.]{1,24}\*? ?>)|<[ \d.]{1,24}\*? ?>"
+    r"| *[TC]\d{1,10}(?:@[TC]?\d{1,10})?|[^\d\W]{1,5}[^\[\]]{0,30}\d\d:\d\d[^\[\]]{0,30}"
     r"|(?P<iso>" + _ISO + r"))\]:? *"
 )
 _ISO_PARTS = re.compile(
@@ -90,6 +102,7 @@ _NOT_RECOVERED = ("can't recover", "evice recovery failed")
 _GHES = re.compile(r"(?:\{\d{1,10}\})?\[Hardware Error\]: +(?P<rest>.*)", re.DOTALL)
 _GHES_TYPE = re.compile(r"Error \d{1,4}, type: (?P<type>\w{1,16})")
 _GHES_DEVICE = re.compile(rf"device_id: {_ADDRESS}$")
+_GHES_OF_THE_HOST = re.compile(r"section_type: (?:memory error|(?:general|IA32/X64|ARM) processor error)")
 _GHES_SEVERITIES = {"fatal": "fatal", "recoverable": "nonfatal", "corrected": "corrected", "info": "corrected"}
 
 _LINK_DOWN = re.compile(
@@ -177,6 +190,7 @@ class Reader:
 
     def _begin(self) -> None:
         """Drop what lines of an earlier boot have reported."""
+        self._reports = Reports()
         self._uuids: dict[str, str] = {}
         # Lines that state why the driver does not initialize a GPU.
         self._hints: dict[str, int] = {}
@@ -216,7 +230,15 @@ class Reader:
                 return
         if self._block is not None:
             yield from self._block_events(text)
-        if not text.startswith(_BEGINNINGS) and not any(word in text[:64] for word in _WORDS):
+        if self._reports.kind:
+            reported = self._reports.read_further(text)
+            if reported is not None:
+                yield _event(line=self._line, time=_time(prefix, self.boot_time), **reported)
+                return
+        begins = text[:2] in _STARTS and text.startswith(_BEGINNINGS)
+        if not begins and not any(map(text[:64].__contains__, _WORDS)):
+            return
+        if _is_of_a_program(prefix):
             return
         for event in self._events(text, prefix):
             self.is_kernel_log = True
@@ -227,7 +249,11 @@ class Reader:
         if text.startswith(_FIRMWARE_FIRST):
             yield from self._ghes(text, prefix)
             return
-        for read in _READERS_OF_THE_DRIVER if text.startswith("NVRM") else _READERS:
+        readers = _READERS_BY_BEGINNING.get(text[:4], _READERS)
+        if readers is _READERS and text.startswith(_REPORTS):
+            self._reports.begin(text)
+            return
+        for read in readers:
             fields = read(text)
             if fields is None:
                 continue
@@ -298,11 +324,15 @@ class Reader:
         report = _GHES.match(text)
         if report is None:
             return
-        text = report["rest"]
+        is_of_this_boot, text = text.startswith("{"), report["rest"]
         found = _GHES_TYPE.match(text)
         if found is not None:
             self._severity = _GHES_SEVERITIES.get(found["type"], "nonfatal")
         elif text.startswith("section_type:") and not text.startswith("section_type: PCIe error"):
+            # At the boot the firmware also reports, without a number, what ended the boot before.
+            if is_of_this_boot and self._severity in ("fatal", "nonfatal") and _GHES_OF_THE_HOST.match(text):
+                time = _time(prefix, self.boot_time)
+                yield Event("host_error", self._line, text, detail=self._severity, time=time)
             self._severity = None
         elif self._severity is not None:
             device = _GHES_DEVICE.match(text)
@@ -327,8 +357,16 @@ def _end_of_prefix(line: str, prefix: Match[str]) -> int:
     return prefix.end()
 
 
+def _is_of_a_program(prefix: Match[str]) -> bool:
+    """Whether syslog has noted another facility than the kernel's."""
+    tag = prefix["tag"]
+    return tag is not None and "." in tag[:16] and _OTHER_FACILITY.match(tag) is not None
+
+
 def _is_of_the_kernel(line: str, prefix: Match[str]) -> bool:
     """Whether a prefix is none that another program's log has as well: a date, or a date in brackets."""
+    if _is_of_a_program(prefix):
+        return False
     if any(prefix[name] for name in ("level", "kmsg", "facility", "tag")):
         return True
     bracket = _BRACKET.match(line, prefix.start("brackets"), prefix.end("brackets"))
@@ -359,12 +397,15 @@ def _printed_time(prefix: Match[str], boot_time: float | None) -> float | None:
         if prefix[name]:
             since = _SINCE_BOOT.match(prefix[name])
             if since:
-                seconds = float(since[1])
-                return None if boot_time is None or seconds > _LONGEST_BOOT else boot_time + seconds
+                return _after_boot(float(since[1]), boot_time)
             bracket = _BRACKET.match(prefix[name])
             if bracket and bracket["iso"]:
                 return _seconds(bracket["iso"])
-    return None
+    return _after_boot(int(prefix["micros"]) / 1e6, boot_time) if prefix["micros"] else None
+
+
+def _after_boot(seconds: float, boot_time: float | None) -> float | None:
+    return None if boot_time is None or seconds > _LONGEST_BOOT else boot_time + seconds
 
 
 def _seconds(iso: str) -> float | None:
@@ -376,6 +417,12 @@ def _seconds(iso: str) -> float | None:
         return None
     offset = 0 if parts[8] else (int(parts[10]) * 3600 + int(parts[11]) * 60) * (-1 if parts[9] == "-" else 1)
     return timegm((year, month, day, hour, minute, second)) - offset + float("0." + (parts[7] or "0"))
+
+
+def message_of(line: str) -> str:
+    """What the kernel has logged, without what a program has written before it."""
+    prefix = _PREFIX.match(line)
+    return (line if prefix is None else line[_end_of_prefix(line, prefix) :]).strip()
 
 
 def time_of(line: str, boot_time: float | None = None) -> float | None:
@@ -525,6 +572,16 @@ def _assertion(text: str) -> Fields | None:
     return {"kind": "assertion", "detail": found["detail"], "reason": reason}
 
 
+_NVLINK_INIT = re.compile(r"NVRM:? (?:GPU\d{1,4} )?knvlink\w{1,128}: .{0,512}?[Ff]ailed")
+_RX_DETECT = ("postRxDetLinkMask failed", "PostRxDetectLinkMask_IMPL: Failed to update")
+
+
+def _nvlink_init(text: str) -> Fields | None:
+    if not _NVLINK_INIT.match(text):
+        return None
+    return {"kind": "nvlink_init", "reason": "rx_detect" if any(part in text for part in _RX_DETECT) else ""}
+
+
 _READERS_OF_THE_DRIVER = (
     _xid,
     _block,
@@ -551,7 +608,14 @@ _READERS_OF_THE_DRIVER = (
     _pattern("api_mismatch", r"NVRM: API mismatch"),
     _pattern("firmware_missing", r"NVRM:? (?:GPU\d{1,4} )?RmFetchGspRmImages: No firmware image found"),
     _pattern("not_ready", r"NVRM: Open nvidia\.ko is only ready for use on"),
-    _pattern("nvlink_init", r"NVRM:? (?:GPU\d{1,4} )?knvlink\w{1,128}: .{0,512}?[Ff]ailed"),
+    _nvlink_init,
+    # Printed by open-gpu-kernel-modules: src/nvidia/src/kernel/rmapi/nv_gpu_ops.c and gpu/rc/kernel_rc_watchdog.c.
+    _pattern(
+        "uvm_fatal",
+        r"NVRM:? (?:GPU\d{1,4} )?(?:nvGpuOps\w{1,64}: )?"
+        r"uvm encountered global fatal error (?P<detail>0x[0-9a-fA-F]{1,8}), requiring os reboot",
+    ),
+    _pattern("watchdog", r"NVRM:? (?:GPU\d{1,4} )?(?:krcWatchdog\w{0,64}: )?RC watchdog: GPU is probably locked"),
     _pattern("driver_loaded", r"NVRM: loading NVIDIA UNIX .{0,512}?Kernel Module"),
 )
 _READERS = (
@@ -584,6 +648,33 @@ _READERS = (
     _pattern("inaccessible", rf"{_DEVICE}can't change power state .{{0,32}} \(config space inaccessible\)"),
     _pattern("iommu", rf"arm-smmu-v3 [^\s:]{{1,64}}: event: [A-Z_]{{1,64}} client: {_ADDRESS}"),
 )
+_READERS_OF_ADAPTERS = (
+    # mlx5_core names the device, and mostly its function and a process: `poll_health:694:(pid 0): `.
+    _pattern(
+        "nic_failed",
+        rf"mlx5_core {_ADDRESS}: (?:\w{{1,64}}:\d{{1,6}}:(?:\(pid \d{{1,10}}\):)? )?(?:Fatal error \d{{1,4}} detected"
+        r"|device's health compromised|health recovery failed|synd 0x[0-9a-f]{1,4}: unrecoverable hardware error"
+        r"|[^(]{1,64}\(0x[0-9a-f]{1,8}\) (?:Async, )?timeout\. Will cause a leak)",
+    ),
+    # Of a device that works again, or whose driver has begun again.
+    _pattern(
+        "nic_recovered",
+        rf"mlx5_core {_ADDRESS}: (?:\w{{1,64}}:\d{{1,6}}:(?:\(pid \d{{1,10}}\):)? )?"
+        r"(?:health recovery succeeded|firmware version: )",
+    ),
+)
+_READERS_OF_THE_HOST = (
+    _pattern("host_error", r"EDAC MC\d{1,4}: \d{1,9} UE "),
+    _pattern("host_error", r"mce: \[Hardware Error\]: CPU \d{1,5}: Machine Check Exception: "),
+    _pattern("host_error", r"mce: Uncorrected hardware memory error in user-access "),
+)
+
+_READERS_BY_BEGINNING = {
+    "NVRM": _READERS_OF_THE_DRIVER,
+    "mlx5": _READERS_OF_ADAPTERS,
+    "EDAC": _READERS_OF_THE_HOST,
+    "mce:": _READERS_OF_THE_HOST,
+}
 
 # A message that neither begins like this nor has one of the words close to its beginning is no event: most of a log is
 # ruled out at once.
@@ -596,14 +687,19 @@ _BEGINNINGS = (
     "AMD-Vi: ",
     "pciehp ",
     "arm-smmu-v3 ",
-    "{",
+    *(f"{{{digit}" for digit in range(10)),
     "[Hardware Error]",
     "[VT-D]",
     "iommu ",
     "Out of memory: Kill",
     "Memory cgroup out of memory: Kill",
     "Killed process ",
+    "mlx5_core ",
+    "EDAC MC",
+    "mce: ",
+    *_REPORTS,
 )
+_STARTS = frozenset(beginning[:2] for beginning in _BEGINNINGS)
 _FIRMWARE_FIRST = ("{", "[Hardware Error]")
 _WORDS = (
     "SXid (",

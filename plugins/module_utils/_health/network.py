@@ -37,6 +37,7 @@ COUNTERS = (LINK_DOWNED, CARRIER_DOWNS, SYMBOL_ERRORS, INTEGRITY_ERRORS)
 READINGS = (
     "nic_count_differs",
     "nic_down",
+    "nic_all_down",
     "nic_flapping",
     "nic_link_lost",
     "nic_slow",
@@ -168,6 +169,7 @@ def judged(
     return {
         "nic_count_differs": _count(network, declared, gone),
         "nic_down": "" if declared == _active(network) else _down(network, before),
+        "nic_all_down": "" if declared is not None else _all_down(network, before),
         "nic_flapping": _named(
             (port, _losses(port, lost, before)) for port in network if _is_flapping(port, lost, before)
         ),
@@ -246,11 +248,31 @@ def _down(network: Sequence[Port], before: Before) -> str:
             continue
         if not _had_link(port, before) and port.card not in lacking:
             continue
-        # Who takes an interface down takes the link down on purpose.
-        if port.link_layer == ETHERNET and port.enabled is False:
+        if _is_taken_down(port):
             continue
         messages.append((port, f"{_state(port)}, and {active[port.kind]} of its siblings have a link"))
     return _named(messages)
+
+
+def _all_down(network: Sequence[Port], before: Before) -> str:
+    """The kinds of which no port has a link any more: the switch, the fabric's manager, or on purpose."""
+    active = Counter(port.kind for port in network if port.is_active)
+    down = [
+        (port, _state(port))
+        for port in network
+        if port.state is not None and not active[port.kind] and _is_known(port, before) and not _is_taken_down(port)
+    ]
+    if not down:
+        return ""
+    purpose = (
+        "no port of its kind has a link, and they had at an earlier check; if that is on purpose, declare nic_count"
+    )
+    return f"{_named(down)}; {purpose}"
+
+
+def _is_taken_down(port: Port) -> bool:
+    """Whether its interface is: who takes that down takes the link down on purpose."""
+    return port.link_layer == ETHERNET and port.enabled is False
 
 
 def _lacking_cards(network: Sequence[Port]) -> set[str]:
@@ -269,7 +291,12 @@ def _lacking_cards(network: Sequence[Port]) -> set[str]:
 
 
 def _had_link(port: Port, before: Before) -> bool:
-    if port.key in before.known or port.had_link or port.physical_state == LINK_UP:
+    return port.had_link or port.physical_state == LINK_UP or _is_known(port, before)
+
+
+def _is_known(port: Port, before: Before) -> bool:
+    """Whether it has had a link at an earlier check, or the adapter that was in its place."""
+    if port.key in before.known:
         return True
     return any((known.place, known.name) == (port.place, port.name) for known in before.known.values())
 

@@ -45,6 +45,7 @@ ENDS: Mapping[str, str] = {
     "all_reset": "all GPUs were reset",
     "responds": "the GPU responds",
     "link_up": "the link came up again",
+    "adapter": "the adapter's driver works again",
     "fabric_manager": "the Fabric Manager was started",
     "quiet": "24 hours passed without another",
     "hours": "its hours have passed",
@@ -104,7 +105,8 @@ class Row:
             return ("reading",)
         if self.is_repetition:
             return ("hours", "repair")
-        return (*self.over, "driver", "boot", "repair")
+        # The GPUs' driver has no part in faults of the host.
+        return (*self.over, *(() if self.scope == "host" else ("driver",)), "boot", "repair")
 
     @property
     def is_repetition(self) -> bool:

@@ -5,8 +5,8 @@
 
 Sources: `catalogue` is NVIDIA's Xid-Catalog.xlsx, `old catalogue` its Xid table for older GPUs; `events` NVIDIA's GPU
 Operational Events; `bulletins` its security bulletins; `memory` NVIDIA's GPU Memory Error Management; `NVML` its change
-log; `validation` NVIDIA's Health Validation; `fabric` NVIDIA's Fabric Manager User Guide; `GPUDirect` and `NCCL`
-NVIDIA's guides to these; `DCGM` its documentation; `IMEX` NVIDIA's IMEX Service for NVLink Networks; `Azure`, `Oracle`,
+log; `driver` what the driver's own line states; `validation` NVIDIA's Health Validation; `fabric` NVIDIA's Fabric
+Manager User Guide; `GPUDirect` and `NCCL` NVIDIA's guides to these; `DCGM` its documentation; `IMEX` NVIDIA's IMEX Service for NVLink Networks; `Azure`, `Oracle`,
 `NVSentinel`, `gpud` and `soperator` the health checks that these publish; `NVRx` those of NVIDIA's Resiliency
 Extension, `Canonical` the alerts of its exporter of DCGM; `own` is a choice of this collection.
 """
@@ -259,6 +259,8 @@ _NETWORK = (
                "nic_count_differs"),
     _host_text("nic_down", FAIL, "inspect", "NVSentinel, gpud",
                "a port of the GPUs' network has no link, and its siblings have one"),
+    _host_text("nic_all_down", WARN, "inspect", "own",
+               "no port of the GPUs' network has a link any more; earlier checks found links"),
     _host_text("nic_flapping", WARN, "inspect", "NVSentinel, own",
                "a port of the GPUs' network lost its link again and again within 24 hours"),
     _host_text("nic_link_lost", INFO, "none", "own",
@@ -311,6 +313,8 @@ _XIDS = (
     _xid("xid_hardware", FAIL, "inspect", "catalogue", "auxiliary power is not connected", 54),
     _xid("xid_microcontroller", FAIL, "reboot", "old catalogue", "a microcontroller of an old GPU stopped",
          61, when="before_ampere", over=()),
+    _xid("xid_microcontroller_breakpoint", WARN, "reboot", "gpud",
+         "a microcontroller reported an error; the catalogue has no current meaning", 61),
     _xid("xid_row_remapped", INFO, "none", "catalogue, memory",
          "memory rows were marked for remapping; their state is read", 63, when="rows_are_known"),
     _xid("xid_row_remapping", WARN, "drain_and_reset", "catalogue, memory", "memory rows were marked for remapping",
@@ -407,7 +411,16 @@ _EVENTS = (
     _event("driver_assertion", INFO, "none", "real hosts", "an assertion failed in the driver", "assertion"),
     _event("api_mismatch", INFO, "none", "real hosts", "a program had libraries of another driver version",
            "api_mismatch"),
-    _event("nvlink_init", WARN, "none", "gpud", "the driver could not set up NVLinks", "nvlink_init"),
+    _event("nvlink_rx_detect", WARN, "reboot", "gpud", "the driver could not find out which NVLinks have a partner",
+           "nvlink_init", when="rx_detect"),
+    _event("nvlink_init", WARN, "none", "own", "the driver could not set up NVLinks", "nvlink_init"),
+    _event("uvm_fatal", FAIL, "reboot", "driver", "no program can use CUDA any more until the host is restarted",
+           "uvm_fatal", over=()),
+    _event("driver_oops", WARN, "reboot", "own", "the kernel found an error in the driver and ended the thread",
+           "driver_oops", over=()),
+    _event("driver_stalled", WARN, "reboot", "real hosts", "a thread hung in the driver", "driver_stalled"),
+    _event("gpu_locked", WARN, "drain_and_reset", "own", "the driver's watchdog found that the GPU did not respond",
+           "watchdog"),
     _event("pcie_link_down", FAIL, "inspect", "own", "a PCIe port above a GPU went down or stopped all traffic",
            "link_down", over=("link_up", "reset")),
     _event("pcie_inaccessible", FAIL, "reboot", "own", "the kernel could not reach the GPU on the PCI bus",
@@ -421,6 +434,11 @@ _EVENTS = (
            "aer", when="unrecovered"),
     _event("pcie_other", INFO, "none", "own", "PCIe errors of the GPU that were corrected", "aer"),
     _event("iommu_fault", WARN, "none", "own", "the IOMMU blocked a memory access of the GPU", "iommu"),
+    _event("nic_failed", WARN, "reboot", "NVSentinel",
+           "the firmware of a network adapter did not respond or reported a fatal error",
+           "nic_failed", scope="host", over=("adapter",)),
+    _event("host_hardware_error", WARN, "inspect", "own",
+           "uncorrected errors of the memory or the processors of the host", "host_error", scope="host", over=()),
 )
 
 _REPETITIONS = (

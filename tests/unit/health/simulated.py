@@ -157,7 +157,22 @@ SCENARIOS: dict[str, Scenario] = {
             "gsp_crashed": "fault log 'NVRM: kgspHealthCheck_TU102: *** GSP-CrashCat Report ***'",
             "driver_assertion": "fault log 'NVRM: GPU0 nvAssertFailedNoLog: Assertion failed: x @ mem.c:178'",
             "api_mismatch": "fault log 'NVRM: API mismatch: the client has the version 1, but'",
-            "nvlink_init": "fault log 'NVRM: knvlinkUpdate_IMPL: Failed to update Rx Detect Link mask!'",
+            "nvlink_init": "fault log 'NVRM: knvlinkCoreAddDevice_IMPL: Failed to register device'",
+            "nvlink_rx_detect": (
+                'fault log "NVRM: knvlinkDiscoverPostRxDetLinks_GH100: Getting peer0\'s postRxDetLinkMask failed!"'
+            ),
+            "uvm_fatal": "fault log 'NVRM: uvm encountered global fatal error 0x60, requiring os reboot to recover.'",
+            "gpu_locked": "fault log 'NVRM: krcWatchdog_IMPL: RC watchdog: GPU is probably locked!'",
+            "driver_oops": (
+                "fault log 'BUG: kernel NULL pointer dereference, address: 0000000000000030'",
+                "fault log 'RIP: 0010:nvidia_vma_access+0x1b/0x350 [nvidia]'",
+            ),
+            "driver_stalled": (
+                "fault log 'watchdog: BUG: soft lockup - CPU#18 stuck for 27s! [python3:2254956]'",
+                "fault log 'RIP: 0010:uvm_spin_loop+0xb2/0xe0 [nvidia_uvm]'",
+            ),
+            "nic_failed": "fault log 'mlx5_core 0000:d2:00.0: poll_health:694:(pid 0): Fatal error 1 detected'",
+            "host_hardware_error": "fault log 'EDAC MC0: 1 UE memory read error on CPU_SrcID#0_Ha#0_Chan#1_DIMM#0'",
             "iommu_fault": "fault log 'DMAR: [DMA Read] Request device [06:00.0] fault addr 0x7cd80000'",
         },
         count=3,
@@ -386,6 +401,12 @@ SCENARIOS: dict[str, Scenario] = {
             "nic_nodes": "fault nic nodes --nic 5",
         },
         nics=8,
+        earlier=1,
+        files={**_DRIVER_OPEN, "/proc/sys/kernel/osrelease": "6.8.0-52-generic\n"},
+    ),
+    "network without links": Scenario(
+        {"nic_all_down": ("fault nic down", "fault nic down --nic 1")},
+        nics=2,
         earlier=1,
         files={**_DRIVER_OPEN, "/proc/sys/kernel/osrelease": "6.8.0-52-generic\n"},
     ),

@@ -85,6 +85,88 @@ def test_a_container_does_not_read_the_log_of_the_host_that_runs_it(sign: str, f
     assert "container" in (log.reason or "")
 
 
+LOST = "NVRM: Xid (PCI:0000:3b:00): 79, pid=0, GPU has fallen off the bus."
+USB = "usb 1-1: new high-speed USB device number {}"
+
+
+def journal_of(*lines: tuple[float, str]) -> CommandResult:
+    return succeeded("".join(f"{BOOT + time:.6f} host1 kernel: {text}\n" for time, text in lines))
+
+
+def dmesg_of(*lines: tuple[float, str]) -> CommandResult:
+    return succeeded("".join(f"[{time:12.6f}] {text}\n" for time, text in lines))
+
+
+STORM = [(900.0 + number, XID) for number in range(50)]
+# The host has logged these; the journal was rotated, and begins with the last ones.
+LOGGED = [(0.0, "Linux version 6.8"), (50.0, LOST), *STORM, (1000.0, USB.format(1)), (1001.0, XID)]
+
+
+@pytest.mark.parametrize("kept", [1, 2, 10, 51, 52])
+# The clock was set, and the journal has the time at which it got a message.
+@pytest.mark.parametrize("step", [0.0, 0.000_300, 3600.0, -500.0])
+# What came between the end of one program and that of the next.
+@pytest.mark.parametrize("newer", [(), ((1002.0, USB.format(2)),), ((1002.0, XID), (1003.0, USB.format(2)))])
+def test_what_the_journal_has_lost_is_in_dmesg(
+    kept: int, step: float, newer: tuple[tuple[float, str], ...], files: HostFiles
+) -> None:
+    results = {
+        "journalctl": journal_of(*((max(time + step, 200.0), text) for time, text in LOGGED[-kept:])),
+        "dmesg": dmesg_of(*LOGGED, *newer),
+    }
+    log = read_kernel_log("auto", 5.0, files, programs(**results))
+    assert (log.source, log.is_complete, log.since) == ("journal and dmesg", True, BOOT)
+    # Of one line nothing shows which of the same ones it is: the newer one counts as well, and is one.
+    assert {event.code: event.count for event in log.events} == {79: 1, 31: 51 + (kept == 1 and len(newer) == 2)}
+    assert [event.code for event in log.events] == [79, 31]
+    assert log.events[0].time == BOOT + 50
+    # One explicit source is that one.
+    assert not read_kernel_log("journal", 5.0, files, programs(**results)).is_complete
+
+
+def test_the_journal_has_lost_messages_in_the_middle_as_well(files: HostFiles) -> None:
+    kept = [(900.0, XID), (1000.0, USB.format(3))]
+    lost = [(0.0, "Linux version 6.8"), (50.0, LOST), (60.0, USB.format(1)), (950.0, USB.format(2))]
+    results = {"journalctl": journal_of(*kept), "dmesg": dmesg_of(*sorted([*lost, *kept]))}
+    log = read_kernel_log("auto", 5.0, files, programs(**results))
+    assert (log.source, log.is_complete) == ("journal and dmesg", True)
+    assert [(event.code, event.count) for event in log.events] == [(79, 1), (31, 1)]
+
+
+def test_the_driver_has_named_the_gpu_before_the_journal_begins(files: HostFiles) -> None:
+    uuid = "GPU-fa2d22b0-24c9-7fb4-013b-3f5e7bb83a7b"
+    kept = [(900.0, XID)]
+    results = {
+        "journalctl": journal_of(*kept),
+        "dmesg": dmesg_of((0.0, "Linux version 6.8"), (50.0, f"NVRM: GPU at PCI:0000:3b:00: {uuid}"), *kept),
+    }
+    assert {event.uuid for event in read_kernel_log("auto", 5.0, files, programs(**results)).events} == {uuid}
+
+
+def test_neither_reaches_back_to_the_boot(files: HostFiles) -> None:
+    results = {"journalctl": journal_of((900.0, XID)), "dmesg": dmesg_of((500.0, LOST), (900.0, XID))}
+    log = read_kernel_log("auto", 5.0, files, programs(**results))
+    assert (log.source, log.is_complete, log.since) == ("journal and dmesg", False, BOOT + 500)
+    assert [event.code for event in log.events] == [79, 31]
+
+
+@pytest.mark.parametrize(
+    "dmesg", [MISSING, succeeded("", 1, "Operation not permitted"), dmesg_of((950.0, USB.format(1)))]
+)
+def test_dmesg_has_nothing_older(dmesg: CommandResult, files: HostFiles) -> None:
+    results = {"journalctl": journal_of((900.0, XID), (950.0, USB.format(1))), "dmesg": dmesg}
+    log = read_kernel_log("auto", 5.0, files, programs(**results))
+    assert not log.is_complete
+    assert [(event.code, event.count) for event in log.events] == [(31, 1)]
+
+
+def test_a_journal_that_is_not_complete_in_a_container(files: HostFiles) -> None:
+    Path(files.root, ".dockerenv").touch()
+    results = {"journalctl": journal_of((900.0, XID)), "dmesg": dmesg_of(*LOGGED)}
+    log = read_kernel_log("auto", 5.0, files, programs(**results))
+    assert (log.source, [event.code for event in log.events]) == ("journal", [31])
+
+
 def test_a_file(files: HostFiles) -> None:
     Path(files.root, "log").write_text(f"[   50.000000] {XID}\n")
     assert read_kernel_log("/log", 5.0, files, programs()).events[0].time == BOOT + 50
@@ -113,6 +195,10 @@ def test_a_file(files: HostFiles) -> None:
         "[    1.000000                ] host1 kernel: Command line: ro",
         "[    1.000000 <    0.000044 >] host1 kernel: Command line: ro",
         "[    1.000000 <    0.000044*>] host1 kernel: Command line: ro",
+        "[<    0.000044>] Command line: ro",
+        "[Tue Nov 14 22:13:20 2023 <    0.000044>] Command line: ro",
+        "<6>1 2023-11-14T22:13:20.000000+00:00 host1 kernel - - - Command line: ro",
+        "Tue Nov 14 22:13:20 2023 kern.info kernel: [    0.000000] Command line: ro",
         XID,
     ],
 )

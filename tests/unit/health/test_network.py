@@ -242,8 +242,6 @@ def test_a_new_adapter_in_place_of_one_that_had_a_link() -> None:
     [
         # It never had one.
         (eight(mlx5_3=port(3, **POLLING)), Before({}, "boot", NOW)),
-        # All of them are down: the switch, or on purpose.
-        (tuple(port(number, **POLLING) for number in range(8)), before()),
         # Its interface was taken down.
         (
             tuple(
@@ -257,6 +255,27 @@ def test_a_new_adapter_in_place_of_one_that_had_a_link() -> None:
 )
 def test_a_port_that_is_not_missed(ports: tuple[Port, ...], earlier: Before) -> None:
     assert found(ports, earlier) == {}
+
+
+@pytest.mark.parametrize("state", [POLLING, DISABLED])
+def test_all_ports_are_down(state: dict[str, Any]) -> None:
+    """The switch, or on purpose: whether a host has to be in a network its site knows."""
+    down = tuple(port(number, **state) for number in range(8))
+    text = found(down)["nic_all_down"]
+    assert set(found(down)) == {"nic_all_down"}
+    assert text.startswith("mlx5_0 (") and text.endswith("if that is on purpose, declare nic_count")
+    # The only port of a host, and all of one kind, next to one that is not missed.
+    assert set(found((port(0, **state),), before(port(0)))) == {"nic_all_down"}
+    mixed = (*several(0, 4), *(port(number, model=CX6, **state) for number in (4, 5)))
+    assert set(found(mixed, before(*several(0, 4), *several(4, 2, model=CX6)))) == {"nic_all_down"}
+    # What is declared decides.
+    assert set(found(down, declared=8)) == {"nic_count_differs"}
+    assert found(down, declared=0) == {}
+    # No earlier check, or too long ago; the interfaces were taken down.
+    assert found(down, Before({}, "boot", NOW)) == {}
+    roce = [port(number, **ROCE, enabled=True) for number in range(4)]
+    taken_down = tuple(port(number, **ROCE, **DISABLED, enabled=False) for number in range(4))
+    assert found(taken_down, before(*roce)) == {}
 
 
 def test_the_declared_number() -> None:

@@ -284,6 +284,7 @@ CASES: dict[str, list[Case]] = {
     "file_system_full": [Case("warn", "configure", host={"file_system_full": "/var has 0 of 9000 MiB free"})],
     "file_system_read_only": [Case("warn", "inspect", host={"file_system_read_only": "/ (ext4)"})],
     "nic_count": [Case("fail", "inspect", host={"nic_count_differs": "mlx5_0 (0000:40:00.0) text"})],
+    "nic_all_down": [Case("warn", "inspect", host={"nic_all_down": "mlx5_0 (0000:40:00.0) text"})],
     "nic_down": [Case("fail", "inspect", host={"nic_down": "mlx5_0 (0000:40:00.0) text"})],
     "nic_flapping": [Case("warn", "inspect", host={"nic_flapping": "mlx5_0 (0000:40:00.0) text"})],
     "nic_link_lost": [Case("info", "none", host={"nic_link_lost": "mlx5_0 (0000:40:00.0) text"})],
@@ -376,6 +377,7 @@ CASES: dict[str, list[Case]] = {
     "xid_link_down": [Case("warn", "drain_and_reset", log=(xid(155),))],
     "xid_service": [Case("warn", "service", log=(xid(code),)) for code in (157, 161, 164, 165)],
     "xid_interconnect": [Case("warn", "drain_and_reset", log=(xid(159),))],
+    "xid_microcontroller_breakpoint": [Case("warn", "reboot", log=(xid(61),))],
     "xid_deprecated": [Case("warn", "none", log=(xid(code),)) for code in DEPRECATED],
     "xid_unknown": [Case("warn", "none", log=(xid(code),)) for code in (0, 174, 999, 100_000)],
     "sxid_partition": [Case("fail", "restart_fabric_manager", log=(sxid(11004, "Non-fatal, Link 1"),))],
@@ -474,7 +476,88 @@ CASES: dict[str, list[Case]] = {
         Case("info", "none", log=("NVRM: GPU0 nvAssertFailedNoLog: Assertion failed: x @ mem.c:178",))
     ],
     "api_mismatch": [Case("info", "none", log=("NVRM: API mismatch: the client has the version 1, but",))],
-    "nvlink_init": [Case("warn", "none", log=("NVRM: knvlinkUpdate_IMPL: Failed to update Rx Detect Link mask!",))],
+    "nvlink_rx_detect": [
+        Case("warn", "reboot", log=(f"NVRM: {text}",))
+        for text in (
+            "knvlinkDiscoverPostRxDetLinks_GH100: Getting peer0's postRxDetLinkMask failed!",
+            "knvlinkDiscoverPostRxDetLinks_GB100_REV2: Getting peer17 postRxDetLinkMask failed!",
+            "GPU0 knvlinkUpdatePostRxDetectLinkMask_IMPL: Failed to update Rx Detect Link mask!",
+        )
+    ],
+    "nvlink_init": [Case("warn", "none", log=("NVRM: knvlinkCoreAddDevice_IMPL: Failed to register device",))],
+    "uvm_fatal": [
+        Case(
+            "fail",
+            "reboot",
+            log=(f"NVRM: {name}uvm encountered global fatal error 0x60, requiring os reboot to recover.",),
+        )
+        for name in ("", "nvGpuOpsReportFatalError: ", "GPU0 nvGpuOpsReportFatalError: ")
+    ],
+    "driver_oops": [
+        Case("warn", "reboot", log=(begin, "Oops: 0000 [#1] SMP NOPTI", *between, f"{call} [{module}]"))
+        for begin in (
+            "BUG: kernel NULL pointer dereference, address: 0000000000000030",
+            "BUG: unable to handle page fault for address: ffffa0a0a0a0a0a0",
+            "kernel BUG at /var/lib/dkms/nvidia/nv.c:1!",
+        )
+        for between in ((), ("RIP: 0010:down+0x1f/0x50", "Call Trace:", " <TASK>", " ? up+0x58/0xa0 [nfs]"))
+        for call, module in (
+            ("RIP: 0010:nvidia_vma_access+0x1b/0x350", "nvidia"),
+            (" uvm_va_space_destroy+0x40/0x90", "nvidia_uvm 0123456789abcdef0123456789abcdef01234567"),
+        )
+    ],
+    "driver_stalled": [
+        Case("warn", "reboot", log=(begin, "Call Trace:", f" {call}"))
+        for begin in (
+            "watchdog: BUG: soft lockup - CPU#18 stuck for 27s! [python3:2254956]",
+            "NMI watchdog: BUG: soft lockup - CPU#18 stuck for 27s! [a b:2254956]",
+            "watchdog: Watchdog detected hard LOCKUP on cpu 3",
+            "rcu: INFO: rcu_preempt self-detected stall on CPU",
+            "INFO: task nvidia-smi:4711 blocked for more than 120 seconds.",
+        )
+        for call in ("uvm_spin_loop+0xb2/0xe0 [nvidia_uvm]", "[<ffffffffa09c376e>] _nv011745rm+0x1f/0x170 [nvidia]")
+    ],
+    "gpu_locked": [
+        Case(
+            "warn",
+            "drain_and_reset",
+            log=(f"NVRM: {name}RC watchdog: GPU is probably locked!  Notify Timeout Seconds: 7",),
+        )
+        for name in ("krcWatchdog_IMPL: ", "GPU0 krcWatchdog_IMPL: ")
+    ],
+    "nic_failed": [
+        Case("warn", "reboot", log=(f"mlx5_core 0000:d2:00.0: {text}",))
+        for text in (
+            "poll_health:694:(pid 0): Fatal error 1 detected",
+            "poll_health:709:(pid 0): device's health compromised - reached miss count",
+            "print_health_info:383:(pid 0): synd 0x8: unrecoverable hardware error",
+            "mlx5_health_try_recover:335:(pid 12): health recovery failed",
+            "wait_func:964:(pid 112): ENABLE_HCA(0x104) timeout. Will cause a leak of a command resource",
+            "cb_timeout_handler:877:(pid 9): cmd[3]: 2ERR_QP(0x507) Async, timeout. Will cause a leak of a command",
+        )
+    ],
+    "host_hardware_error": [
+        *(
+            Case("warn", "inspect", log=(line,))
+            for line in (
+                "EDAC MC0: 1 UE memory read error on CPU_SrcID#0_Ha#0_Chan#1_DIMM#0 (channel:1 slot:0)",
+                "mce: [Hardware Error]: CPU 2: Machine Check Exception: 5 Bank 7: be00000000800400",
+                "mce: Uncorrected hardware memory error in user-access at 3f8a6c0000",
+            )
+        ),
+        *(
+            Case(
+                "warn",
+                "inspect",
+                log=(
+                    f"{{1}}[Hardware Error]:  Error 0, type: {severity}",
+                    f"{{1}}[Hardware Error]:   section_type: {section}",
+                ),
+            )
+            for severity in ("recoverable", "fatal")
+            for section in ("memory error", "general processor error", "ARM processor error")
+        ),
+    ],
     "pcie_fatal": [Case("fail", "inspect", log=("nvidia 0000:06:00.0: AER: Uncorrected (Fatal) error received",))],
     "pcie_nonfatal": [
         Case("warn", "none", log=("nvidia 0000:06:00.0: AER: Uncorrectable (Non-Fatal) error message received",))

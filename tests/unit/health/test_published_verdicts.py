@@ -49,7 +49,7 @@ CASES = published()
 
 
 def test_all_blocks_are_read() -> None:
-    assert len(CASES) == 115
+    assert len(CASES) == 128
     assert all(case.source.startswith(("https://", "a log")) and case.lines for case in CASES)
 
 
