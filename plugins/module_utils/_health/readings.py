@@ -340,9 +340,7 @@ def host_readings(
     """All readings of the host. `recorded` are the models that were there before, `places` the PCI bus ids of GPUs that
     have been there, `others` are read elsewhere."""
     found = [str(gpu["name"]) for gpu in facts["gpus"] if gpu["error"] is None]
-    passed, excluded = (
-        [gpu for gpu in facts["pci_gpus"] if gpu.get(kind)] for kind in ("passed_through", "excluded")
-    )
+    passed, excluded = ([gpu for gpu in facts["pci_gpus"] if gpu.get(kind)] for kind in ("passed_through", "excluded"))
     withheld = [gpu["pci_bus_id"] for gpu in (*passed, *excluded)]
     # A GPU that was withheld before is none of those that were recorded.
     known = sum(place in places for place in withheld)

@@ -10,11 +10,12 @@ import os
 
 from .._common.runner import CommandResult
 
-# Exit status of nvidia-smi, which is an NVML status, texts in lower case, and what both mean. NVML's texts: nvmlErrorString(), https://docs.nvidia.com/deploy/nvml-api/;
-# the statuses: https://docs.nvidia.com/deploy/nvidia-smi/ section "Return value". The first that fits counts.
+# Exit status of nvidia-smi, which is an NVML status, messages in lower case, and what both mean, whether of a whole call
+# or in place of one GPU; the first that fits counts. Statuses: https://docs.nvidia.com/deploy/nvidia-smi/ section "Return
+# value"; messages: nvmlErrorString() of https://docs.nvidia.com/deploy/nvml-api/.
 _ERRORS: tuple[tuple[int | None, tuple[str, ...], str], ...] = (
     (9, ("couldn't communicate with the nvidia driver", "driver not loaded"), "not_loaded"),
-    (18, ("version mismatch",), "version_mismatch"),
+    (18, ("library version mismatch", "rm version mismatch"), "version_mismatch"),
     (12, ("couldn't find libnvidia-ml", "nvml shared library"), "library_missing"),
     (4, ("insufficient permissions",), "permission_denied"),
     # Of a container or WSL: https://docs.nvidia.com/deploy/nvml-api/, NVML_ERROR_OPERATING_SYSTEM.
@@ -24,9 +25,11 @@ _ERRORS: tuple[tuple[int | None, tuple[str, ...], str], ...] = (
     (15, ("gpu is lost",), "gpu_lost"),
     (16, ("gpu requires reset",), "reset_required"),
 )
-_BY_STATUS = {status: reason for status, _texts, reason in _ERRORS if status is not None}
-STATUS_BY_TEXT = tuple((text, status) for status, texts, _reason in _ERRORS if status is not None for text in texts)
-"""NVML's number of an error by its text, in lower case."""
+_BY_STATUS = {status: reason for status, _messages, reason in _ERRORS if status is not None}
+STATUS_BY_TEXT = tuple(
+    (message, status) for status, messages, _reason in _ERRORS if status is not None for message in messages
+)
+"""NVML's number of an error by its message, in lower case."""
 _OF_GPUS = ("insufficient_power", "permission_denied", "reset_required")
 _QUOTED_CHARACTERS = 500
 
@@ -58,7 +61,7 @@ def explain(result: CommandResult) -> tuple[str, str]:
 def reason_in(output: str) -> str | None:
     """The reason that an error message of nvidia-smi names; None where it names none."""
     lowered = output.lower()
-    return next((reason for _status, texts, reason in _ERRORS if any(text in lowered for text in texts)), None)
+    return next((reason for _status, known, reason in _ERRORS if any(message in lowered for message in known)), None)
 
 
 def code_of(error: str) -> str:

@@ -24,8 +24,7 @@ from tests.unit.nvidia_smi.test_nvidia_smi_facts import (
 )
 
 NO_DEVICES = {"out": "No devices were found\n", "rc": 6}
-# An A40 with 32 virtual functions: https://github.com/martins3/martins3.github.io. Of an RTX A5000 it is the same:
-# https://github.com/vates/xcp-ng and others show lspci with 00.4 as the first.
+# An A40 with 32 virtual functions, as lspci lists them: https://github.com/martins3/martins3.github.io.
 A40 = "0000:51:00.0"
 FUNCTIONS = [f"0000:51:{number // 8:02x}.{number % 8}" for number in range(4, 36)]
 
@@ -61,12 +60,12 @@ def test_a_function_in_a_virtual_machine_is_a_gpu(replay: MakeReplay, pci: MakeP
     assert [problem["code"] for problem in facts["unhealthy"]] == ["gpu_missing"]
 
 
-# `name` in struct pci_driver: https://github.com/torvalds/linux, drivers/vfio/pci (also nvgrace-gpu, mlx5), drivers/pci
-# (pci-stub, pci-pf-stub), drivers/xen/xen-pciback/pci_stub.c (pciback), drivers/uio; that of vGPUs:
-# https://lore.kernel.org/all/20250903221111.3866249-1-zhiw@nvidia.com/; DPDK's igb_uio.
+# https://github.com/torvalds/linux, drivers/vfio/pci with its variants, which have the names of their modules, drivers/pci,
+# drivers/xen/xen-pciback and drivers/uio; of vGPUs https://lore.kernel.org/all/20250903221111.3866249-1-zhiw@nvidia.com/.
 PASSTHROUGH = [
     "vfio-pci",
     "nvgrace-gpu-vfio-pci",
+    "nvgrace_gpu_vfio_pci",
     "nvidia-vgpu-vfio-pci",
     "nvidia-vgpu-vfio",
     "nvidia_vgpu_vfio",
@@ -83,9 +82,7 @@ FAULTS = ["nouveau", "NovaCore", "nova_core", "nvidiafb", "nvidia", None]
 
 
 @pytest.mark.parametrize("driver", [*PASSTHROUGH, *FAULTS])
-def test_drivers_that_keep_a_gpu_for_a_virtual_machine(
-    replay: MakeReplay, pci: MakePci, driver: str | None
-) -> None:
+def test_drivers_that_keep_a_gpu_for_a_virtual_machine(replay: MakeReplay, pci: MakePci, driver: str | None) -> None:
     pci(ADDRESSES[0])
     pci(ADDRESSES[1], driver=driver)
     facts = run_module(replay(one_gpu(ADDRESSES[0])).path, gather_subset=["memory"])
@@ -124,8 +121,8 @@ def test_one_gpu_that_the_host_keeps_needs_a_driver(pci: MakePci) -> None:
     assert (facts["reason"], [problem["code"] for problem in facts["unhealthy"]]) == ("no_driver", ["no_driver"])
 
 
-# Parameters as nvidia prints them: https://github.com/NVIDIA/open-gpu-kernel-modules, kernel-open/nvidia/nv-procfs.c, and
-# what of a GPU: `GPU Excluded`, and up to driver 455 `Blacklisted`.
+# Parameters as nvidia prints them, and of a GPU `GPU Excluded`, with older drivers `Blacklisted`:
+# https://github.com/NVIDIA/open-gpu-kernel-modules, kernel-open/nvidia/nv-procfs.c.
 PARAMETERS = 'RmMsg: ""\nGpuBlacklist: "{}"\nTemporaryFilePath: ""\nExcludedGpus: "{}"\n'
 UUID = "GPU-edfee158-11c1-52b8-0517-92f30e7fac88"
 EXCLUSIONS = {
@@ -179,26 +176,26 @@ def test_a_host_whose_gpus_are_all_excluded(replay: MakeReplay, pci: MakePci, dr
 # A GT 710, a Quadro K620: https://pci-ids.ucw.cz/read/PC/10de.
 @pytest.mark.parametrize("device", ["0x128b", "0x13bb"])
 @pytest.mark.parametrize(
-    ("works", "changes", "code"),
+    ("works", "changes"),
     [
-        (True, {}, "gpu_unused"),
-        # It is not one of the GPUs that are at work, no 3D controller, and no driver has tried.
-        (True, {"device": "0x2335"}, "gpu_missing"),
-        (True, {"class": "0x030200"}, "gpu_missing"),
-        (True, {"driver": "nvidia"}, "gpu_missing"),
-        (True, {"driver": "nouveau"}, "gpu_missing"),
-        (False, {}, "gpu_missing"),
+        (True, {}),
+        # It is not one of the GPUs that are at work, no 3D controller, and has no driver.
+        (True, {"device": "0x2335"}),
+        (True, {"class": "0x030200"}),
+        (True, {"driver": "nvidia"}),
+        (True, {"driver": "nouveau"}),
+        (False, {}),
     ],
 )
 def test_a_display_card_next_to_gpus_at_work(
-    replay: MakeReplay, pci: MakePci, device: str, works: bool, changes: dict[str, str], code: str
+    replay: MakeReplay, pci: MakePci, device: str, works: bool, changes: dict[str, str]
 ) -> None:
     pci(ADDRESSES[0])
     card: dict[str, Any] = {"driver": None, "device": device, "class": "0x030000", **changes}
     pci(ADDRESSES[1], **card)
     facts = run_module(replay(one_gpu(ADDRESSES[0]) if works else {"*": NO_DEVICES}).path, gather_subset=["memory"])
     found = {problem["gpu"]: problem["code"] for problem in facts["unhealthy"]}
-    assert found.pop("00000000:00:07.0") == code
+    assert found.pop("00000000:00:07.0") == ("gpu_unused" if works and not changes else "gpu_missing")
     assert set(found.values()) == (set() if works else {"gpu_missing"})
 
 
