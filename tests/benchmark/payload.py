@@ -43,7 +43,7 @@ _COLUMNS = (
 COMMON_LIMIT_KIB = 220
 LIMITS_KIB: Mapping[str, int] = {
     "ecc_mode": 272,
-    "gpu_health": 406,
+    "gpu_health": 410,
     "gpu_reset": 259,
     "gpu_settings": 268,
     "gpu_state": 420,

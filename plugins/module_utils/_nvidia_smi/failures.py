@@ -10,8 +10,8 @@ import os
 
 from .._common.runner import CommandResult
 
-# Exit status of nvidia-smi, which is an NVML status, messages in lower case, and what both mean, whether of a whole call
-# or in place of one GPU; the first that fits counts. Statuses: https://docs.nvidia.com/deploy/nvidia-smi/ section "Return
+# Exit status of nvidia-smi, which is an NVML status, messages in lower case, and what both mean, of a whole call or in
+# place of one GPU; the first that fits counts. Statuses: https://docs.nvidia.com/deploy/nvidia-smi/ section "Return
 # value"; messages: nvmlErrorString() of https://docs.nvidia.com/deploy/nvml-api/.
 _ERRORS: tuple[tuple[int | None, tuple[str, ...], str], ...] = (
     (9, ("couldn't communicate with the nvidia driver", "driver not loaded"), "not_loaded"),

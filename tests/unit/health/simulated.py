@@ -286,7 +286,7 @@ SCENARIOS: dict[str, Scenario] = {
         {"gpus_excluded": "`NVreg_ExcludedGpus`"},
         pci_bus=True,
         files={
-            "/proc/driver/nvidia/params": 'GpuBlacklist: ""\nExcludedGpus: "GPU-9221d5d1-b60b-a624-bf14-0a1819cfda3b"\n',
+            "/proc/driver/nvidia/params": 'ExcludedGpus: "GPU-9221d5d1-b60b-a624-bf14-0a1819cfda3b"\n',
             "/proc/driver/nvidia/gpus/0000:06:00.0/information": "Device Minor: \t 0\nGPU Excluded:\t No\n",
             "/proc/driver/nvidia/gpus/0000:07:00.0/information": "Device Minor: \t 1\nGPU Excluded:\t Yes\n",
         },
@@ -310,13 +310,17 @@ SCENARIOS: dict[str, Scenario] = {
         {
             "gpu_insufficient_power": (
                 "fault missing --gpu 1",
-                "fault exit 8 --verb '-i 00000000:07:00.0' --text "
-                "'Unable to determine the device handle for GPU 0000:07:00.0: Insufficient External Power'",
+                (
+                    "fault exit 8 --verb '-i 00000000:07:00.0' --text "
+                    "'Unable to determine the device handle for GPU 0000:07:00.0: Insufficient External Power'"
+                ),
             ),
             "gpu_unknown": (
                 "fault missing --gpu 2",
-                "fault exit 4 --verb '-i 00000000:08:00.0' --text "
-                "'Unable to determine the device handle for GPU 0000:08:00.0: Insufficient Permissions'",
+                (
+                    "fault exit 4 --verb '-i 00000000:08:00.0' --text "
+                    "'Unable to determine the device handle for GPU 0000:08:00.0: Insufficient Permissions'"
+                ),
             ),
         },
         count=3,

@@ -60,8 +60,8 @@ def test_a_function_in_a_virtual_machine_is_a_gpu(replay: MakeReplay, pci: MakeP
     assert [problem["code"] for problem in facts["unhealthy"]] == ["gpu_missing"]
 
 
-# https://github.com/torvalds/linux, drivers/vfio/pci with its variants, which have the names of their modules, drivers/pci,
-# drivers/xen/xen-pciback and drivers/uio; of vGPUs https://lore.kernel.org/all/20250903221111.3866249-1-zhiw@nvidia.com/.
+# https://github.com/torvalds/linux, drivers/vfio/pci with its variants, which are named like their modules,
+# drivers/pci, drivers/xen/xen-pciback and drivers/uio; of vGPUs https://lore.kernel.org/all/20250903221111.3866249-1-zhiw@nvidia.com/.
 PASSTHROUGH = [
     "vfio-pci",
     "nvgrace-gpu-vfio-pci",

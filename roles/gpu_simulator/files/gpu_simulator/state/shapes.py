@@ -92,10 +92,11 @@ class Gpu(TypedDict):
 
     ``ecc_mode`` and ``mig_mode`` are null where the GPU has no such mode. ``health`` is ``ok``, ``lost`` (no NVML
     handle), ``missing`` (on the PCI bus, but not in nvidia-smi), ``passthrough`` (vfio-pci has it) or ``inforom``
-    (warning after the table, exit status 14). ``recovery_action`` is NVML's number of the driver's recovery action (recovery.py). ``inactive_nvlinks`` are
-    the numbers of links that are down, ``slow_nvlinks`` has the GB/s of slow ones; ``slowdowns`` maps a reason for
-    lowered clocks (slowdowns.py) to the time since when, in seconds since the epoch. ``overrides`` maps a path of the
-    document (``fan_speed``, ``gpu_power_readings/instant_power_draw``) to the text to print there instead.
+    (warning after the table, exit status 14). ``recovery_action`` is NVML's number of the driver's recovery action
+    (recovery.py). ``inactive_nvlinks`` are the numbers of links that are down, ``slow_nvlinks`` has the GB/s of slow
+    ones; ``slowdowns`` maps a reason for lowered clocks (slowdowns.py) to the time since when, in seconds since the
+    epoch. ``overrides`` maps a path of the document (``fan_speed``, ``gpu_power_readings/instant_power_draw``) to the
+    text to print there instead.
     """
 
     model: str
