@@ -167,6 +167,7 @@ options:
       - gpu_lost
       - gpu_missing
       - gpu_not_responding
+      - gpu_unused
       - hardware_slowdown
       - inforom_corrupted
       - insufficient_power

@@ -111,8 +111,10 @@ ansible_facts:
             - Why no GPU responds; null when one does.
             - V(no_gpu), V(no_driver), V(no_nvidia_smi) (the driver is loaded, but the program is missing),
               V(not_loaded), V(version_mismatch) (driver and library differ until a reboot), V(library_missing),
-              V(insufficient_power) (of GPUs), V(permission_denied), V(gpu_lost), V(timeout), V(broken_xml),
-              V(too_large) or V(failed).
+              V(insufficient_power) (of GPUs), V(permission_denied), V(gpu_lost), V(reset_required), V(timeout),
+              V(broken_xml), V(too_large) or V(failed).
+            - V(passed_through) (all GPUs of the host, to virtual machines) and V(excluded) (all, by parameters of the
+              driver) are no problem, whether there is a driver or not.
           returned: always
           type: str
         message:
@@ -146,7 +148,9 @@ ansible_facts:
           type: list
           elements: str
         pci_gpus:
-          description: NVIDIA GPUs on the PCI bus, with or without a driver.
+          description:
+            - NVIDIA GPUs on the PCI bus, with or without a driver.
+            - SR-IOV virtual functions, such as those of vGPUs, are parts of one, and not in the list.
           returned: always
           type: list
           elements: dict
@@ -171,6 +175,17 @@ ansible_facts:
               description: NUMA node, null where the firmware names none.
               returned: always
               type: int
+            passed_through:
+              description:
+                - Whether it is kept for a virtual machine. Its driver is V(vfio-pci), a variant of that, or one of
+                  another hypervisor.
+              returned: always
+              type: bool
+            excluded:
+              description:
+                - Whether the parameters of the driver, such as C(NVreg_ExcludedGpus), have it ignore this GPU.
+              returned: always
+              type: bool
         unhealthy:
           description:
             - What makes the host unfit for GPU work, empty when all is well.

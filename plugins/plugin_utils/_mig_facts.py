@@ -12,6 +12,7 @@ from typing import Any
 from ansible_collections.gpu.fleet.plugins.module_utils._mig.export import PresentGpu, PresentInstance
 
 _SLICES = re.compile(r"(?:(\d+)c\.)?(\d+)g\.")
+_WITHOUT_GPUS = ("no_gpu", "passed_through", "excluded")
 _SHAPES = "facts of gpu.fleet.nvidia_smi_facts or a list of their GPUs"
 
 
@@ -29,7 +30,7 @@ def present_gpus(data: Any) -> list[PresentGpu]:
 
 def _gpus(data: Any) -> Sequence[Any]:
     if isinstance(data, Mapping):
-        if data.get("available") is False and data.get("reason") != "no_gpu":
+        if data.get("available") is False and data.get("reason") not in _WITHOUT_GPUS:
             raise FactsError(f"these facts have no GPUs: {data.get('message') or data.get('reason')}")
         for name in ("gpus", "nvidia_smi", "ansible_facts"):
             if name in data:

@@ -14,6 +14,7 @@ from .._common.gpu_clients import clients, stopped
 from .._common.systemd import Systemd
 from .._nvidia_smi.blockers import Blocker
 from .._nvidia_smi.client import explain
+from .._nvidia_smi.failures import code_of
 from .._nvidia_smi.gpu import Gpu
 from .._nvidia_smi.remedies import unresponsive
 from .._nvidia_smi.selection import SelectionError, select
@@ -70,7 +71,7 @@ def converge(params: Mapping[str, Any], host: Access, systemd: Systemd, check_mo
 def _refuse_impossible(gpus: Sequence[Gpu], fabric: bool) -> None:
     """Refuse GPUs with instances, and lost ones: with one that asks for a reset instead, nvidia-smi decides."""
     for gpu in gpus:
-        if not fabric and gpu.error is not None and "lost" in gpu.error.lower():
+        if not fabric and gpu.error is not None and code_of(gpu.error) == "gpu_lost":
             raise ChangeError(unresponsive(gpu.label, gpu.error))
         if gpu.basics.mig_mode_current == "enabled" or gpu.mig_devices:
             raise ChangeError(f"{gpu.label} {_MIG}")

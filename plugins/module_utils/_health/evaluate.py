@@ -164,9 +164,9 @@ def _gpu_findings(rows: Sequence[Row], observed: Observed) -> Iterator[Finding]:
 
 
 def _host_findings(rows: Sequence[Row], observed: Observed) -> Iterator[Finding]:
-    recorded = observed.history.models
+    recorded, places = observed.history.models, {gpu.pci_bus_id for gpu in observed.history.gpus.values()}
     readings = {
-        **host_readings(observed.facts, observed.declared, recorded, observed.host),
+        **host_readings(observed.facts, observed.declared, recorded, observed.host, places),
         **observed.tested.readings(None),
     }
     models = {gpu["name"] for gpu in observed.facts["gpus"]}
@@ -349,6 +349,14 @@ class _LogReader:
                 row = _for_model(row, gpu["name"] if gpu else None)
                 yield _Read(event, place, row, self._ends.of(event, place, row.ends))
 
+    def _is_unused(self, place: str | None) -> bool:
+        """Whether it is a display card next to GPUs at work; of one that is too old the driver names no address."""
+        problems = self._observed.facts["unhealthy"]
+        unused = {problem["gpu"] for problem in problems if problem["code"] == "gpu_unused"}
+        return place in unused or (
+            place is None and bool(unused) and all(problem["code"] != "gpu_missing" for problem in problems)
+        )
+
     def _concerns_a_gpu(self, event: Event, place: str | None) -> bool:
         """Other devices have PCIe and IOMMU errors as well."""
         if event.kind not in ("aer", "iommu", "link_down", "inaccessible"):
@@ -363,6 +371,8 @@ class _LogReader:
             return frozenset((event.reason, event.detail or "") if event.kind == "aer" else (event.reason,))
         if event.kind == "probe_failed":
             return frozenset(("unsupported",) if unsupported else ())
+        if event.kind == "unsupported":
+            return frozenset(("unused",) if self._is_unused(place) else ())
         gpu = self._gpus.get(place or "", {})
         return catalogue.qualifiers(
             event,

@@ -16,6 +16,7 @@ from calendar import timegm
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Iterable, Iterator, Match, Sequence
 
+from .._nvidia_smi.pci import PASSTHROUGH
 from .kernel_reports import BEGINNINGS as _REPORTS
 from .kernel_reports import Reports
 
@@ -602,7 +603,7 @@ _READERS_OF_THE_DRIVER = (
     ),
     _pattern("bar_invalid", r"NVRM: This is a 64-bit BAR mapped above 4GB by the system"),
     _pattern("power_cables", rf"NVRM: GPU {_ADDRESS}: GPU does not have the necessary power cables"),
-    _pattern("passed_through", rf"NVRM: GPU {_ADDRESS} is already bound to (?:vfio|pci-stub|xen|pciback)"),
+    _pattern("passed_through", rf"NVRM: GPU {_ADDRESS} is already bound to {PASSTHROUGH}(?![\w-])"),
     _pattern("conflict", rf"NVRM: GPU {_ADDRESS} is already bound to (?P<detail>[\w-]{{1,64}})"),
     _pattern("conflict", r"NVRM: (?:The NVIDIA probe routine was not called|request_mem_region failed)"),
     _pattern("api_mismatch", r"NVRM: API mismatch"),

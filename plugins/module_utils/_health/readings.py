@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, field, fields
-from typing import Any, Mapping, Sequence
+from typing import Any, Collection, Mapping, Sequence
 
 from .._nvidia_smi.gpu import SECTIONS, EccCounters
 from .._nvidia_smi.remedies import SWITCHED_ELSEWHERE
@@ -64,6 +64,9 @@ DERIVED = (
 HOST = (
     "unavailable",
     "gpu_count_differs",
+    "gpu_count_withheld",
+    "gpus_passed_through",
+    "gpus_excluded",
     "gpu_model_differs",
     "driver_version_differs",
     "driver_vulnerable",
@@ -381,14 +384,26 @@ def _listed(profiles: Sequence[str]) -> str:
 
 
 def host_readings(
-    facts: Facts, declared: Declared, recorded: Sequence[str], others: Mapping[str, str]
+    facts: Facts,
+    declared: Declared,
+    recorded: Sequence[str],
+    others: Mapping[str, str],
+    places: Collection[str | None] = (),
 ) -> dict[str, Any]:
-    """All readings of the host. `recorded` are the models that were there before, `others` are read elsewhere."""
+    """All readings of the host. `recorded` are the models that were there before, `places` the PCI bus ids of GPUs that
+    have been there, `others` are read elsewhere."""
     found = [str(gpu["name"]) for gpu in facts["gpus"] if gpu["error"] is None]
+    passed, excluded = ([gpu for gpu in facts["pci_gpus"] if gpu.get(kind)] for kind in ("passed_through", "excluded"))
+    withheld = [gpu["pci_bus_id"] for gpu in (*passed, *excluded)]
+    # A GPU that was withheld before is none of those that were recorded.
+    known = sum(place in places for place in withheld)
     return {
         "problems": problems(facts, None),
         "unavailable": None if facts["available"] else _unavailable(facts),
-        "gpu_count_differs": _count(found, declared, recorded),
+        "gpu_count_differs": _count(found, declared, recorded, len(withheld), known),
+        "gpu_count_withheld": _count_withheld(found, declared, len(withheld)),
+        "gpus_passed_through": _passed_through(passed),
+        "gpus_excluded": "" if declared.gpu_count == len(found) else _excluded(excluded),
         "gpu_model_differs": _models(found, declared.gpu_models),
         "driver_version_differs": _version(facts["driver_version"], declared.driver_version),
         **others,
@@ -400,17 +415,47 @@ def _unavailable(facts: Facts) -> str:
     return "gpus_unusable" if facts["reason"] == "no_gpu" and facts["pci_gpus"] else str(facts["reason"])
 
 
-def _count(found: Sequence[str], declared: Declared, recorded: Sequence[str]) -> str:
+def _count(found: Sequence[str], declared: Declared, recorded: Sequence[str], withheld: int, known: int) -> str:
+    """How the number of GPUs differs; those that were `withheld` on purpose, `known` of them, are no loss."""
     if declared.gpu_count is not None:
-        if len(found) == declared.gpu_count:
+        if len(found) <= declared.gpu_count <= len(found) + withheld:
             return ""
-        return f"{_responding(found)}, and {declared.gpu_count} {'is' if declared.gpu_count == 1 else 'are'} declared"
-    if len(found) >= len(recorded):
+        return f"{_responding(found)}, and {_declared(declared.gpu_count)}"
+    if len(found) + known >= len(recorded):
         return ""
     return (
         f"{_responding(found)}, and at an earlier check there were {len(recorded)}; "
         "if they were removed on purpose, declare gpu_count"
     )
+
+
+def _declared(count: int) -> str:
+    return f"{count} {_are(count)} declared"
+
+
+def _count_withheld(found: Sequence[str], declared: Declared, withheld: int) -> str:
+    count = declared.gpu_count
+    if count is None or not len(found) < count <= len(found) + withheld:
+        return ""
+    return f"{_responding(found)}, {withheld} {_are(withheld)} passed through or excluded, and {_declared(count)}"
+
+
+def _passed_through(gpus: Sequence[Facts]) -> str:
+    names = ", ".join(f"{gpu['pci_bus_id']} ({gpu['driver']})" for gpu in gpus)
+    return f"{_gpus(len(gpus))} {_are(len(gpus))} passed through to virtual machines: {names}" if gpus else ""
+
+
+def _excluded(gpus: Sequence[Facts]) -> str:
+    names = ", ".join(str(gpu["pci_bus_id"]) for gpu in gpus)
+    return f"the driver's parameters exclude {_gpus(len(gpus))}: {names}" if gpus else ""
+
+
+def _gpus(count: int) -> str:
+    return "1 GPU" if count == 1 else f"{count} GPUs"
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
 def _responding(found: Sequence[str]) -> str:

@@ -32,11 +32,10 @@ LOST = 15
 _LOST_TEXT = "gpu is lost"
 _STATUS_BY_TEXT = (
     ("in use by another client", IN_USE),
-    ("insufficient permissions", 4),
     ("insufficient resources", NO_ROOM),
+    *failures.STATUS_BY_TEXT,
     ("not supported", 3),
     ("not found", 6),
-    (_LOST_TEXT, LOST),
 )
 DENIED = 4
 NOT_FOUND = 6

@@ -40,6 +40,10 @@ SUBSETS: Mapping[str, tuple[str, ...]] = {
 _WITHOUT_DOCUMENT = frozenset(("min", "nvlink", "topology"))
 
 LOADED_VERSION = "/proc/driver/nvidia/version"
+PASSED_THROUGH, EXCLUDED = "passed_through", "excluded"
+"""Reasons why no GPU responds that are no problem."""
+# Reasons that are known of single GPUs, where they are problems of these.
+_OF_EACH_GPU = ("no_gpu", "gpu_lost", "reset_required")
 
 Specify = Callable[[str, str], Mapping[str, Any]]
 """What tables know of a GPU by its PCI device id and name: `specified` of cores.py, where the tables are desired."""
@@ -73,7 +77,7 @@ def gather(request: FactsRequest, specify: Specify | None = None) -> dict[str, A
     pci = pci_bus.nvidia_gpus()
     observation = observe(
         Smi(request.executable, RetryPolicy(request.timeout), time_limit=request.timeout),
-        [device.pci_bus_id for device in pci],
+        [device.pci_bus_id for device in pci if not device.is_withheld],
         document=bool(request.subsets - _WITHOUT_DOCUMENT),
         capability="hardware" in request.subsets,
         mig="mig" in request.subsets,
@@ -94,7 +98,7 @@ def gather(request: FactsRequest, specify: Specify | None = None) -> dict[str, A
         "timestamp": observation.timestamp,
         "gpu_count": len(observation.gpus),
         "gpus": [gpu_facts(gpu, observation, request.subsets, request.explain, specify) for gpu in chosen],
-        "pci_gpus": [asdict(device) for device in pci],
+        "pci_gpus": [{**asdict(device), "passed_through": device.passed_through} for device in pci],
         "topology": _topology_facts(observation.topology) if "topology" in request.subsets else None,
         "unhealthy": [asdict(item) for item in _problems(observation, pci, reason, message) if item.gpu not in hidden],
         "warnings": [*observation.warnings, *warnings],
@@ -118,7 +122,9 @@ def _problems(
     observation: Observation, pci: Sequence[pci_bus.PciDevice], reason: str | None, message: str | None
 ) -> tuple[health.Problem, ...]:
     """All problems of the host, or the reason why they cannot be determined."""
-    if reason is not None and message is not None and reason not in ("no_gpu", "gpu_lost"):
+    if reason in (PASSED_THROUGH, EXCLUDED):
+        return ()
+    if reason is not None and message is not None and reason not in _OF_EACH_GPU:
         code = "driver_library_mismatch" if reason == "version_mismatch" else reason
         return (health.Problem(None, code, message),)
     found = (
@@ -133,7 +139,16 @@ def _problems(
 
 
 def _why_unavailable(observation: Observation, pci: Sequence[pci_bus.PciDevice]) -> tuple[str, str]:
-    """Refine the reason by other signs on the host: a missing nvidia-smi has three possible causes."""
+    """Refine the reason by other signs on the host: a missing nvidia-smi has three possible causes.
+
+    Where the host keeps no GPU for itself, there is nothing for nvidia-smi to show, nor for a driver to do.
+    """
+    if pci and not observation.gpus and all(device.is_withheld for device in pci):
+        passed = sorted({device.driver or "" for device in pci if device.passed_through})
+        if passed:
+            shown = f"the PCI bus shows {_counted(pci)}"
+            return PASSED_THROUGH, f"{shown}, passed through to virtual machines by {', '.join(passed)}"
+        return EXCLUDED, f"the parameters of the driver exclude {_counted(pci)}"
     lost = [gpu for gpu in observation.gpus if health.is_lost(gpu)]
     reason = observation.reason or ("gpu_lost" if lost else "failed")
     message = observation.message or "nvidia-smi lists no GPU that responds"
@@ -144,9 +159,13 @@ def _why_unavailable(observation: Observation, pci: Sequence[pci_bus.PciDevice])
     elif reason == "no_driver" and not pci:
         reason, message = "no_gpu", message + ", and the PCI bus shows no NVIDIA GPU"
     elif pci:
-        message += f" (the PCI bus shows {len(pci)} NVIDIA GPU{'' if len(pci) == 1 else 's'})"
+        message += f" (the PCI bus shows {_counted(pci)})"
     # GPUs that are there are not to be taken out of the play.
     return reason, with_remedy("gpu_missing" if reason == "no_gpu" and pci else reason, message)
+
+
+def _counted(pci: Sequence[pci_bus.PciDevice]) -> str:
+    return f"{len(pci)} NVIDIA GPU{'' if len(pci) == 1 else 's'}"
 
 
 def gpu_facts(

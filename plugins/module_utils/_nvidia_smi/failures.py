@@ -10,29 +10,27 @@ import os
 
 from .._common.runner import CommandResult
 
-# The exit status is an NVML status: https://docs.nvidia.com/deploy/nvidia-smi/ section "Return value".
-_BY_STATUS = {
-    4: "permission_denied",
-    8: "insufficient_power",
-    9: "not_loaded",
-    12: "library_missing",
-    15: "gpu_lost",
-    18: "version_mismatch",
-}
-_BY_TEXT = (
-    ("couldn't communicate with the nvidia driver", "not_loaded"),
-    ("driver not loaded", "not_loaded"),
-    ("version mismatch", "version_mismatch"),
-    ("couldn't find libnvidia-ml", "library_missing"),
-    ("nvml shared library", "library_missing"),
-    ("insufficient permissions", "permission_denied"),
-    ("insufficient external power", "insufficient_power"),
-    ("insufficiently powered", "insufficient_power"),
-    ("no devices were found", "no_gpu"),
-    ("no devices found", "no_gpu"),
-    ("no supported gpus", "no_gpu"),
-    ("gpu is lost", "gpu_lost"),
+# Exit status of nvidia-smi, which is an NVML status, messages in lower case, and what both mean, of a whole call or in
+# place of one GPU; the first that fits counts. Statuses: https://docs.nvidia.com/deploy/nvidia-smi/ section "Return
+# value"; messages: nvmlErrorString() of https://docs.nvidia.com/deploy/nvml-api/.
+_ERRORS: tuple[tuple[int | None, tuple[str, ...], str], ...] = (
+    (9, ("couldn't communicate with the nvidia driver", "driver not loaded"), "not_loaded"),
+    (18, ("library version mismatch", "rm version mismatch"), "version_mismatch"),
+    (12, ("couldn't find libnvidia-ml", "nvml shared library"), "library_missing"),
+    (4, ("insufficient permissions",), "permission_denied"),
+    # Of a container or WSL: https://docs.nvidia.com/deploy/nvml-api/, NVML_ERROR_OPERATING_SYSTEM.
+    (17, ("blocked by the operating system", "operating system has blocked"), "permission_denied"),
+    (8, ("insufficient external power", "insufficiently powered"), "insufficient_power"),
+    (None, ("no devices were found", "no devices found", "no supported gpus"), "no_gpu"),
+    (15, ("gpu is lost",), "gpu_lost"),
+    (16, ("gpu requires reset",), "reset_required"),
 )
+_BY_STATUS = {status: reason for status, _messages, reason in _ERRORS if status is not None}
+STATUS_BY_TEXT = tuple(
+    (message, status) for status, messages, _reason in _ERRORS if status is not None for message in messages
+)
+"""NVML's number of an error by its message, in lower case."""
+_OF_GPUS = ("insufficient_power", "permission_denied", "reset_required")
 _QUOTED_CHARACTERS = 500
 
 FATAL = frozenset(("no_driver", "not_loaded", "library_missing", "version_mismatch", "permission_denied"))
@@ -63,4 +61,15 @@ def explain(result: CommandResult) -> tuple[str, str]:
 def reason_in(output: str) -> str | None:
     """The reason that an error message of nvidia-smi names; None where it names none."""
     lowered = output.lower()
-    return next((reason for text, reason in _BY_TEXT if text in lowered), None)
+    return next((reason for _status, known, reason in _ERRORS if any(message in lowered for message in known)), None)
+
+
+def code_of(error: str) -> str:
+    """The code of `unhealthy` for the error that nvidia-smi prints in place of a GPU."""
+    lowered = error.lower()
+    if "lost" in lowered:
+        return "gpu_lost"
+    if "corrupted inforom" in lowered:
+        return "inforom_corrupted"
+    reason = reason_in(lowered)
+    return reason if reason in _OF_GPUS else "gpu_not_responding"

@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from typing import Callable, Iterable, Sequence
 
 from . import values as readings
+from .failures import code_of
 from .gpu import EccCounters, Gpu
 from .pci import PciDevice
 from .remedies import with_remedy
-
-# Drivers that are bound to a GPU on purpose, to pass it through to a virtual machine.
-_PASSTHROUGH_DRIVERS = frozenset(("vfio-pci", "pci-stub", "xen-pciback"))
 
 
 @dataclass(frozen=True)
@@ -94,7 +92,12 @@ def _has(gpu: Gpu, reason: str) -> bool:
 
 def is_lost(gpu: Gpu) -> bool:
     """Whether the GPU has fallen off the bus, reported in place of its document or of its readings."""
-    return _has(gpu, "lost") or "lost" in (gpu.error or "").lower()
+    return _has(gpu, "lost") or _error(gpu) == "gpu_lost"
+
+
+def _error(gpu: Gpu) -> str | None:
+    """The code of the error in place of the GPU."""
+    return None if gpu.error is None or _is_broken(gpu) else code_of(gpu.error)
 
 
 def _is_broken(gpu: Gpu) -> bool:
@@ -255,19 +258,22 @@ _RULES: tuple[tuple[str, _Test, Callable[[Gpu], str]], ...] = (
             gpu.hardware.reset_required is True
             or gpu.hardware.drain_and_reset_recommended is True
             or _has(gpu, "reset_required")
+            or _error(gpu) == "reset_required"
         ),
         lambda gpu: "the GPU asks for a reset",
     ),
     (
         "inforom_corrupted",
-        lambda gpu: _has(gpu, "inforom_corrupted") or "corrupted inforom" in (gpu.error or "").lower(),
+        lambda gpu: _has(gpu, "inforom_corrupted") or _error(gpu) == "inforom_corrupted",
         lambda gpu: "the infoROM is corrupted",
     ),
     ("gpu_lost", is_lost, lambda gpu: gpu.error or "the GPU is lost"),
+    ("insufficient_power", lambda gpu: _error(gpu) == "insufficient_power", lambda gpu: gpu.error or ""),
+    ("permission_denied", lambda gpu: _error(gpu) == "permission_denied", lambda gpu: gpu.error or ""),
     ("broken_xml", _is_broken, lambda gpu: f"its part of the document is damaged: {gpu.error}"),
     (
         "gpu_not_responding",
-        lambda gpu: gpu.error is not None and not is_lost(gpu) and not _is_broken(gpu),
+        lambda gpu: _error(gpu) == "gpu_not_responding" and not is_lost(gpu),
         lambda gpu: gpu.error or "",
     ),
     (
@@ -298,17 +304,29 @@ def gpu_problems(gpus: Sequence[Gpu]) -> tuple[Problem, ...]:
 
 
 def missing_gpus(gpus: Sequence[Gpu], pci: Sequence[PciDevice]) -> tuple[Problem, ...]:
-    """GPUs on the PCI bus that nvidia-smi does not list, except those passed through to virtual machines."""
+    """GPUs on the PCI bus that nvidia-smi does not list, except those withheld from it on purpose.
+
+    Next to GPUs at work, a display card of another model that no driver has is one for the console, mostly too old.
+    """
     listed = {gpu.basics.pci_bus_id for gpu in gpus}
+    working = {gpu.basics.pci_bus_id for gpu in gpus if gpu.error is None and not is_lost(gpu)}
+    models = {device.device_id for device in pci if device.pci_bus_id in working}
+    missing = [device for device in pci if device.pci_bus_id not in listed and not device.is_withheld]
     return tuple(
-        Problem(
+        _unused(device)
+        if models and device.device_id not in models and device.is_display_card and device.driver is None
+        else Problem(
             device.pci_bus_id,
             "gpu_missing",
             with_remedy("gpu_missing", f"GPU {device.pci_bus_id} is on the PCI bus, but not in nvidia-smi"),
         )
-        for device in pci
-        if device.pci_bus_id not in listed and device.driver not in _PASSTHROUGH_DRIVERS
+        for device in missing
     )
+
+
+def _unused(device: PciDevice) -> Problem:
+    what = f"display card {device.pci_bus_id} (PCI device {device.device_id}) is of another model than the GPUs at work"
+    return Problem(device.pci_bus_id, "gpu_unused", with_remedy("gpu_unused", f"{what}, and has no driver"))
 
 
 def count_problems(disagreement: str | None) -> tuple[Problem, ...]:

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from .failures import code_of
+
 _REPLACE = "have the board replaced; until then, take the GPU out of use"
 _RESET = "end its jobs and reset the GPU (nvidia-smi --gpu-reset), or reboot the host"
 _COOLING = "check fans, air flow and the temperature of the room"
@@ -31,6 +33,7 @@ REMEDIES = {
     "gpu_lost": "reboot the host; if it is lost again, check its power, its seat and the kernel log (Xid 79)",
     "gpu_missing": "look for lines of NVRM in the kernel log (dmesg), and check that the driver supports this GPU",
     "gpu_not_responding": f"look for Xid errors in the kernel log (dmesg); {_RESET}",
+    "gpu_unused": "if it is to be used, check that the driver supports it; else have gpu_health ignore gpu_unused",
     "hardware_slowdown": f"{_COOLING}, and the power supply",
     "inforom_corrupted": "have the infoROM or the board repaired by the vendor; the GPU works meanwhile",
     "insufficient_power": "check that the power cables of all GPUs are connected, and the power supplies",
@@ -42,7 +45,7 @@ REMEDIES = {
     "not_loaded": "run the role gpu.fleet.nvidia_driver, or see why modprobe nvidia fails (dmesg)",
     "operation_mode_pending": "reboot the host",
     "page_retirement_pending": "reboot the host",
-    "permission_denied": "this needs root (become: true)",
+    "permission_denied": "this needs root (become: true), and in a container the GPU's device files",
     "power_brake_slowdown": "check the power supply and the power limits of the chassis",
     "recovery_required": "do that, then run again",
     "reset_required": _RESET,
@@ -59,8 +62,7 @@ REMEDIES = {
 
 def unresponsive(label: str, error: str) -> str:
     """The message about a GPU that has an error in place of its readings."""
-    code = "gpu_lost" if "lost" in error.lower() else "gpu_not_responding"
-    return with_remedy(code, f"{label} does not respond: {error}")
+    return with_remedy(code_of(error), f"{label} does not respond: {error}")
 
 
 def with_remedy(code: str, message: str, model: str | None = None) -> str:

@@ -42,9 +42,12 @@ class HealthHost(Host):
         self._monkeypatch = monkeypatch
         self._smi = executable(directory)
         self._boots = 0
+        self._shows_pci_bus = False
         self.start_boot()
         nics.show(self.root, self.state)
         monkeypatch.setattr(pci_bus, "DEVICES", str(directory / "sys" / "bus" / "pci" / "devices"))
+        monkeypatch.setattr(pci_bus, "DRIVEN", str(directory / "proc" / "driver" / "nvidia" / "gpus"))
+        monkeypatch.setattr(pci_bus, "PARAMETERS", str(directory / "proc" / "driver" / "nvidia" / "params"))
         monkeypatch.setattr(smi_facts, "LOADED_VERSION", str(directory / "no-driver"))
         monkeypatch.setattr(health_run, "run_program", self._program)
         self.systemd = Systemd(booted=str(directory / "no-systemd"))
@@ -69,11 +72,25 @@ class HealthHost(Host):
         target.write_text(text)
 
     def show_pci_bus(self) -> None:
-        """Have the GPUs in sysfs, as far as they are identified there."""
+        """Have the GPUs in sysfs, as far as they are identified there; from now on at each check."""
+        self._shows_pci_bus = True
         for gpu in self.state["gpus"]:
             device = pci.PciDevice(gpu, catalogue.load(gpu["model"]))
-            for name in ("vendor", "device", "class"):
-                self.write(f"/sys/bus/pci/devices/{device.address}/{name}", device.files()[name].decode())
+            self.show_pci_device(
+                device.address,
+                driver="vfio-pci" if device.passed_through else "nvidia",
+                **{name: device.files()[name].decode() for name in ("vendor", "device", "class")},
+            )
+
+    def show_pci_device(self, address: str, driver: str = "", **files: str) -> None:
+        """Have a PCI device in sysfs."""
+        directory = f"/sys/bus/pci/devices/{address}"
+        for name, text in files.items():
+            self.write(f"{directory}/{name}", text)
+        link = Path(f"{self.root}{directory}/driver")
+        link.unlink(missing_ok=True)
+        if driver:
+            link.symlink_to(f"../../../../bus/pci/drivers/{driver}")
 
     def xid(self, command: str) -> None:
         """Log an Xid; `command` is as for `gpu-simulator fault xid`."""
@@ -86,6 +103,8 @@ class HealthHost(Host):
 
     def check(self, check_mode: bool = False, **options: Any) -> dict[str, Any]:
         """Run the module."""
+        if self._shows_pci_bus:
+            self.show_pci_bus()
         # The simulator logs at the time of this machine.
         entries: Any = [{**entry, "time": self.now - 10.0} for entry in self.state.get("kernel_log", [])]
         self.write(LOG, "\n".join(("Linux version 6.8.0-52-generic", *xid.render(entries, "iso"))) + "\n")

@@ -97,6 +97,13 @@ class Scenario:
     earlier: int = 0
     checks: int = 1
 
+    @property
+    def shown(self) -> dict[str, str]:
+        """What shows each of its rows, for people."""
+        commands = {row: _in_markdown(text) for row, text in self.commands.items()}
+        both = {row: f"{commands[row]}, {text}" for row, text in self.conditions.items() if row in commands}
+        return {**self.conditions, **commands, **both}
+
 
 def _nvlink_74(row: str, registers: str) -> dict[str, str]:
     text = f"NVLink: fatal error detected on link 14({registers})"
@@ -279,6 +286,57 @@ SCENARIOS: dict[str, Scenario] = {
             "pcie_fatal": "fault log 'nvidia 0000:06:00.0: AER: Uncorrected (Fatal) error received'",
             "pcie_nonfatal": "fault log 'nvidia 0000:06:00.0: AER: Uncorrectable (Non-Fatal) error message received'",
             "pcie_other": "fault log 'nvidia 0000:06:00.0: AER: Corrected error received'",
+        },
+        count=3,
+        pci_bus=True,
+    ),
+    "passed through": Scenario(
+        {"gpus_passed_through": "fault passthrough --gpu 1"},
+        {"gpu_count_withheld": "`fault passthrough --gpu 1`, `expected: {gpu_count: 2}`"},
+        pci_bus=True,
+        options={"expected": {"gpu_count": 2}},
+    ),
+    "excluded": Scenario(
+        {"gpus_excluded": "fault missing --gpu 1"},
+        {"gpus_excluded": "`NVreg_ExcludedGpus`"},
+        pci_bus=True,
+        files={
+            "/proc/driver/nvidia/params": 'ExcludedGpus: "GPU-9221d5d1-b60b-a624-bf14-0a1819cfda3b"\n',
+            "/proc/driver/nvidia/gpus/0000:06:00.0/information": "Device Minor: \t 0\nGPU Excluded:\t No\n",
+            "/proc/driver/nvidia/gpus/0000:07:00.0/information": "Device Minor: \t 1\nGPU Excluded:\t Yes\n",
+        },
+    ),
+    "display card": Scenario(
+        {
+            "display_unsupported": (
+                "fault log 'NVRM: The NVIDIA GPU 0000:03:00.0 (PCI ID: 10de:128b)'",
+                "fault log 'NVRM: installed in this system is not supported by the'",
+            )
+        },
+        {"gpu_unused": "a GT 710 without a driver"},
+        pci_bus=True,
+        files={
+            "/sys/bus/pci/devices/0000:03:00.0/vendor": "0x10de\n",
+            "/sys/bus/pci/devices/0000:03:00.0/device": "0x128b\n",
+            "/sys/bus/pci/devices/0000:03:00.0/class": "0x030000\n",
+        },
+    ),
+    "errors in place of GPUs": Scenario(
+        {
+            "gpu_insufficient_power": (
+                "fault missing --gpu 1",
+                (
+                    "fault exit 8 --verb '-i 00000000:07:00.0' --text "
+                    "'Unable to determine the device handle for GPU 0000:07:00.0: Insufficient External Power'"
+                ),
+            ),
+            "gpu_unknown": (
+                "fault missing --gpu 2",
+                (
+                    "fault exit 4 --verb '-i 00000000:08:00.0' --text "
+                    "'Unable to determine the device handle for GPU 0000:08:00.0: Insufficient Permissions'"
+                ),
+            ),
         },
         count=3,
         pci_bus=True,
@@ -516,7 +574,6 @@ def _in_markdown(commands: Commands) -> str:
 SHOWN: dict[str, str] = {
     **_WITH_TESTS_OF_THEIR_OWN,
     **{row: _in_markdown(commands[-1]) for commands, _verdict, _remedy, row, _message in DCGM_RUNS if row},
-    **{row: text for scenario in SCENARIOS.values() for row, text in scenario.conditions.items()},
-    **{row: _in_markdown(text) for scenario in SCENARIOS.values() for row, text in scenario.commands.items()},
+    **{row: text for scenario in SCENARIOS.values() for row, text in scenario.shown.items()},
 }
 """What shows each row, for people."""

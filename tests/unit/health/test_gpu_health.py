@@ -110,6 +110,34 @@ def test_every_row_is_shown() -> None:
     assert set(SHOWN) == {row.id for row in TABLE}
 
 
+def test_a_gpu_that_is_given_to_a_virtual_machine(host: HealthHost) -> None:
+    """After it was at work on the host: a reboot would end the virtual machine."""
+    host.show_pci_bus()
+    assert host.check()["verdict"] == "ok"
+    host.control("fault", "passthrough", "--gpu", "1")
+    result = host.check()
+    documented(result)
+    assert (result["verdict"], result["remedy"], rows(result)) == ("info", "none", {"gpus_passed_through"})
+    assert result["findings"][0]["message"] == (
+        "1 GPU is passed through to virtual machines: 00000000:07:00.0 (vfio-pci)"
+    )
+    # The last one as well; there is no driver on many such hosts.
+    host.control("fault", "passthrough", "--gpu", "0")
+    result = host.check(executable="/nonexistent/nvidia-smi")
+    assert (result["verdict"], rows(result)) == ("info", {"gpus_passed_through"})
+    assert host.check(expected={"gpu_count": 2})["verdict"] == "warn"
+
+
+def test_virtual_functions_of_a_gpu(host: HealthHost) -> None:
+    host.show_pci_bus()
+    for number in range(4, 8):
+        address = f"0000:06:00.{number}"
+        files = {"vendor": "0x10de\n", "device": "0x2335\n", "class": "0x030200\n"}
+        host.show_pci_device(address, driver="nvidia", **files)
+        Path(f"{host.root}/sys/bus/pci/devices/{address}/physfn").symlink_to("../0000:06:00.0")
+    assert host.check()["verdict"] == "ok"
+
+
 def test_an_error_in_place_of_the_uuid(host: HealthHost) -> None:
     host.control("fault", "field", "uuid", "--text", "Unknown Error", "--gpu", "1")
     result = host.check()

@@ -89,6 +89,19 @@ UNSUPPORTED = (
 )
 
 
+# https://github.com/NixOS/nixos-hardware/issues/1828, of a card that is older than the driver.
+LEGACY = (
+    "NVRM: The NVIDIA NVIDIA GeForce GT 710 GPU installed in this system is",
+    "NVRM:  supported through the NVIDIA 470.xx Legacy drivers. Please",
+    "NVRM:  visit http://www.nvidia.com/object/unix.html for more",
+    "NVRM:  information.  The 580.159.04 NVIDIA driver will ignore",
+    "NVRM:  this GPU.  Continuing probe...",
+)
+PASSED = {"pci_bus_id": "00000000:0a:00.0", "driver": "vfio-pci", "passed_through": True}
+EXCLUDED = {"pci_bus_id": "00000000:0b:00.0", "driver": "nvidia", "excluded": True}
+NEXT_TO_GT_710 = {"unhealthy": [{"gpu": ON_BUS, "code": "gpu_unused", "message": "it has no driver"}]}
+
+
 def xid(code: int, text: str = "text") -> str:
     return f"[ 10.0] NVRM: Xid ({PLACE}): {code}, pid=12, name=python3, {text}"
 
@@ -145,6 +158,9 @@ CASES: dict[str, list[Case]] = {
     "reset_required": [Case("fail", "reset_gpu", problem="reset_required")],
     "gpu_lost": [Case("fail", "reboot", problem="gpu_lost")],
     "gpu_missing": [Case("fail", "reboot", problem="gpu_missing")],
+    "gpu_unused": [Case("warn", "configure", problem="gpu_unused")],
+    "gpu_insufficient_power": [Case("fail", "inspect", problem="insufficient_power")],
+    "gpu_unknown": [Case("unknown", "none", problem="permission_denied")],
     "gpu_not_responding": [Case("fail", "reboot", problem="gpu_not_responding")],
     "gpu_unreadable": [Case("unknown", "none", problem="broken_xml")],
     "gpus_unreadable": [
@@ -263,6 +279,15 @@ CASES: dict[str, list[Case]] = {
     "gpu_count": [
         Case("fail", "reboot", declared=Declared(gpu_count=8)),
         Case("fail", "reboot", models=("NVIDIA H200",) * 3),
+    ],
+    "gpu_count_withheld": [
+        Case("warn", "configure", facts={"pci_gpus": [PASSED]}, declared=Declared(gpu_count=3)),
+        Case("warn", "configure", facts={"pci_gpus": [PASSED, EXCLUDED]}, declared=Declared(gpu_count=3)),
+    ],
+    "gpus_passed_through": [Case("info", "none", facts={"pci_gpus": [PASSED]})],
+    "gpus_excluded": [
+        Case("warn", "configure", facts={"pci_gpus": [EXCLUDED]}),
+        Case("warn", "configure", facts={"pci_gpus": [EXCLUDED]}, declared=Declared(gpu_count=3)),
     ],
     "gpu_model": [Case("fail", "inspect", declared=Declared(gpu_models=("H100", "A100")))],
     "driver_version": [
@@ -407,6 +432,7 @@ CASES: dict[str, list[Case]] = {
         Case("fail", "configure", facts={"gpus": []}, log=(*before, f"{INIT_FAILED} (0x63:0x0:1905)"))
         for before in ((), ("NVRM: Open nvidia.ko is only ready for use on Data Center GPUs.",))
     ],
+    "display_unsupported": [Case("info", "none", facts=NEXT_TO_GT_710, log=log) for log in (UNSUPPORTED, LEGACY)],
     "driver_unsupported": [Case("fail", "update_software", facts={"gpus": []}, log=UNSUPPORTED)],
     "probe_unsupported": [Case("fail", "update_software", facts={"gpus": []}, log=(*UNSUPPORTED, PROBE_FAILED))],
     "driver_conflict": [
@@ -664,6 +690,77 @@ def test_the_layout_of_an_nvlink_error_follows_the_driver(driver: str, row: str,
     line = xid(145, f"RLW_RXPIPE Nonfatal XC0 {BLACKWELL.format(0b10011000010)}")
     case = Case("", "", facts={"driver_version": driver}, log=(line,))
     assert [finding.row for finding in evaluate(TABLE, observed(healthy, case)).findings] == [row]
+
+
+# GPUs of the healthy host that respond, those that are withheld, what is declared, and the verdict about their number.
+COUNTS: list[tuple[int, list[dict[str, Any]], int | None, str]] = [
+    (2, [], 2, ""),
+    (1, [], 2, "gpu_count fail"),
+    (2, [], 1, "gpu_count fail"),
+    (1, [PASSED], 2, "gpu_count_withheld warn"),
+    (1, [EXCLUDED], 2, "gpu_count_withheld warn"),
+    (0, [PASSED, EXCLUDED], 2, "gpu_count_withheld warn"),
+    (1, [PASSED], 1, ""),
+    (2, [PASSED], 2, ""),
+    (1, [PASSED], 3, "gpu_count fail"),
+    (2, [PASSED], 1, "gpu_count fail"),
+    # Not declared: both were there at an earlier check.
+    (2, [PASSED], None, ""),
+    (1, [], None, "gpu_count fail"),
+    (1, [PASSED], None, "gpu_count fail"),
+    (1, [{**PASSED, "pci_bus_id": ON_BUS}], None, ""),
+    (1, [{**EXCLUDED, "pci_bus_id": ON_BUS}], None, ""),
+    (0, [{**PASSED, "pci_bus_id": ON_BUS}], None, "gpu_count fail"),
+]
+
+
+@pytest.mark.parametrize(("count", "withheld", "declared", "expected"), COUNTS)
+def test_a_gpu_that_is_withheld_on_purpose_is_no_loss(
+    count: int, withheld: list[dict[str, Any]], declared: int | None, expected: str, healthy: dict[str, Any]
+) -> None:
+    """GPU 0 was at ON_BUS at an earlier check; what is passed through at another address was never one of the host."""
+    facts = {"gpus": healthy["gpus"][2 - count :], "pci_gpus": withheld}
+    before = GpuHistory(pci_bus_id=ON_BUS)
+    case = Case("", "", facts=facts, declared=Declared(declared), before=before, models=("NVIDIA H200",) * 2)
+    found = evaluate(TABLE, observed(healthy, case)).findings
+    assert [f"{each.row} {each.verdict}" for each in found if each.row.startswith("gpu_count")] == (
+        [expected] if expected else []
+    )
+
+
+def test_a_declared_number_accepts_excluded_gpus(healthy: dict[str, Any]) -> None:
+    case = Case("", "", facts={"pci_gpus": [EXCLUDED]}, declared=Declared(gpu_count=2))
+    assert evaluate(TABLE, observed(healthy, case)) == Report(())
+
+
+@pytest.mark.parametrize("reason", ["passed_through", "excluded"])
+def test_a_host_that_keeps_no_gpu_for_itself_is_healthy(reason: str, healthy: dict[str, Any]) -> None:
+    withheld = PASSED if reason == "passed_through" else EXCLUDED
+    report = evaluate(TABLE, observed(healthy, Case("", "", facts={**unavailable(reason), "pci_gpus": [withheld]})))
+    assert (report.verdict(), report.remedy()) == (("info", "none") if withheld is PASSED else ("warn", "configure"))
+
+
+# An old display card next to the GPUs, by what the kernel log has of it and how many GPUs were there before.
+@pytest.mark.parametrize(
+    ("log", "recorded", "verdict"),
+    [
+        ((), 2, "warn"),
+        (UNSUPPORTED, 2, "warn"),
+        ((*LEGACY, PROBE_FAILED), 2, "warn"),
+        ((*UNSUPPORTED, PROBE_FAILED), 3, "fail"),
+    ],
+)
+def test_an_old_display_card_fails_no_host(
+    log: tuple[str, ...], recorded: int, verdict: str, healthy: dict[str, Any]
+) -> None:
+    case = Case("", "", facts=NEXT_TO_GT_710, log=log, models=("NVIDIA H200",) * recorded)
+    assert evaluate(TABLE, observed(healthy, case)).verdict() == verdict
+
+
+def test_a_line_without_address_is_about_a_gpu_that_is_missing(healthy: dict[str, Any]) -> None:
+    unhealthy = [*NEXT_TO_GT_710["unhealthy"], {"gpu": "00000000:0c:00.0", "code": "gpu_missing", "message": "gone"}]
+    case = Case("", "", facts={"unhealthy": unhealthy}, log=LEGACY)
+    assert "driver_unsupported" in {finding.row for finding in evaluate(TABLE, observed(healthy, case)).findings}
 
 
 # Healthy readings that look like a symptom.

@@ -226,7 +226,8 @@ def test_filters_take_facts_in_each_of_their_shapes(tmp_path: Path, gather: Gath
     layouts = [{"gpus": [host.state["gpus"][0]["uuid"]], "enabled": True, "profiles": ["1g.18gb:3"]}]
     for data in (facts, facts["gpus"], {"nvidia_smi": facts}, {"ansible_facts": {"nvidia_smi": facts}}):
         assert mig_layouts(data) == layouts
-    assert mig_layouts({"available": False, "reason": "no_gpu", "gpus": []}) == []
+    for reason in ("no_gpu", "passed_through", "excluded"):
+        assert mig_layouts({"available": False, "reason": reason, "gpus": []}) == []
 
 
 def _damaged(facts: Facts, **changes: Any) -> Facts:

@@ -253,6 +253,16 @@ PROBLEMS: dict[str, tuple[gpu_schema.Gpu, list[str]]] = {
         gpu_schema.Gpu(1, gpu_schema.Basics(), error="mismatched tag", unknown=(("uuid", "broken_xml"),)),
         ["broken_xml"],
     ),
+    **{
+        f"{error} in its place": (gpu_schema.Gpu(1, gpu_schema.Basics(), error=error), [code])
+        for error, code in (
+            ("GPU requires reset", "reset_required"),
+            ("Insufficient External Power", "insufficient_power"),
+            ("Insufficient Permissions", "permission_denied"),
+            ("Corrupted infoROM", "inforom_corrupted"),
+            ("Unknown Error", "gpu_not_responding"),
+        )
+    },
     "silent": (gpu_schema.Gpu(1, gpu_schema.Basics(), error="did not respond in 5.0 seconds"), ["gpu_not_responding"]),
 }
 

@@ -25,7 +25,7 @@ class UnparsableSelectorError(Exception):
 def visible(state: State, root: str) -> Selected:
     """Number the GPUs whose device node exists: a container sees those it was given, counted from 0."""
     present = [gpu for gpu in state["gpus"] if os.path.exists(os.path.join(root, "dev/nvidia{}".format(gpu["minor"])))]
-    present = [gpu for gpu in present if gpu["health"] != "missing"]
+    present = [gpu for gpu in present if gpu["health"] not in ("missing", "passthrough")]
     return list(enumerate(capabilities.reachable(gpu, root) if gpu["gpu_instances"] else gpu for gpu in present))
 
 

@@ -141,6 +141,7 @@ def _add_faults(kinds: Subparsers) -> None:
     for name, text in (
         ("lost", "let a GPU fall off the bus"),
         ("missing", "let nvidia-smi not list a GPU that is on the PCI bus"),
+        ("passthrough", "keep a GPU for a virtual machine: vfio-pci has it from the next boot on, and nvidia-smi not"),
         ("inforom", "report a corrupted infoROM"),
     ):
         health = kinds.add_parser(name, help=text)

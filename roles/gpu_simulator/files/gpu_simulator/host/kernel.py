@@ -62,6 +62,7 @@ _SIZES = {
 _RUN = "run/gpu-simulator"
 _BOOTED = _RUN + "/booted"
 _PROC = _RUN + "/proc-driver"
+_VFIO = "vfio-pci"
 _PCI = _RUN + "/pci-devices"
 _PCI_DRIVERS = _RUN + "/pci-drivers"
 _MODULES = _RUN + "/sys-module"
@@ -297,6 +298,10 @@ class Host:
         state = store.read(self.root)
         return state["gpus"] if state else []
 
+    def _driven(self) -> list[Gpu]:
+        """The GPUs that a driver for them can have."""
+        return [gpu for gpu in self._gpus() if gpu["health"] != "passthrough"]
+
     def _devices(self) -> Iterator[pci.PciDevice]:
         for gpu in self._gpus():
             yield pci.PciDevice(gpu, catalogue.load(gpu["model"]))
@@ -380,11 +385,12 @@ class Host:
             os.mkdir(os.path.join(directory, empty))
 
     def _show_proc(self, version: str) -> None:
-        _write_all(self.path(_PROC, "nvidia"), proc_files(self._gpus(), version, self.kernel.module_license()))
+        _write_all(self.path(_PROC, "nvidia"), proc_files(self._driven(), version, self.kernel.module_license()))
         _write_all(self.path(_PROC, "nvidia-caps"), {"mig-minors": capabilities.minors()})
 
-    def _bind_devices(self, driver: str | None) -> None:
+    def _bind_devices(self, native: str | None) -> None:
         for device in self._devices():
+            driver = _VFIO if device.passed_through else native
             directory = self.path(_PCI, device.address)
             if not os.path.isdir(directory):
                 continue
@@ -394,7 +400,7 @@ class Host:
             if driver:
                 os.symlink(f"../../../../bus/pci/drivers/{driver}", link)
             _write_all(directory, {"uevent": "\n".join(device.uevent(driver)) + "\n"})
-        self._show_driver(driver)
+        self._show_driver(native)
 
     def _show_driver(self, driver: str | None) -> None:
         """Show which of its drivers the devices have in the directory of the drivers."""
@@ -405,14 +411,15 @@ class Host:
             shutil.rmtree(os.path.join(drivers, name), ignore_errors=True)
         if driver:
             os.makedirs(os.path.join(drivers, driver), exist_ok=True)
-            for device in self._devices():
+            # That of vfio-pci may be the host's own.
+            for device in (device for device in self._devices() if not device.passed_through):
                 os.symlink(f"../../devices/{device.address}", os.path.join(drivers, driver, device.address))
 
     def _nodes(self) -> dict[str, tuple[int, int, int]]:
         nodes = dict(COMMON_NODES)
         nodes["nvidia-caps/nvidia-cap1"] = (capabilities.MAJOR, capabilities.CONFIG, 0o400)
         nodes["nvidia-caps/nvidia-cap2"] = (capabilities.MAJOR, capabilities.MONITOR, 0o444)
-        for gpu in self._gpus():
+        for gpu in self._driven():
             nodes["nvidia{}".format(gpu["minor"])] = (NVIDIA_MAJOR, gpu["minor"], 0o666)
         return nodes
 

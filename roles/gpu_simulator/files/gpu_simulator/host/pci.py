@@ -27,6 +27,7 @@ class PciDevice:
         pci = model["pci"]
         domain, bus, slot = gpu["bus_id"].lower().split(":")
         self.address = f"{domain[-4:]}:{bus}:{slot}"
+        self.passed_through = gpu["health"] == "passthrough"
         # nvidia-smi prints each pair of ids as one number: device, then vendor.
         self.device, self.vendor = _ids(pci["device_id"])
         self.subsystem_device, self.subsystem_vendor = _ids(pci["subsystem_id"])

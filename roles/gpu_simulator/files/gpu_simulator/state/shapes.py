@@ -91,12 +91,12 @@ class Gpu(TypedDict):
     """One GPU of the host: identity, settings, and events.
 
     ``ecc_mode`` and ``mig_mode`` are null where the GPU has no such mode. ``health`` is ``ok``, ``lost`` (no NVML
-    handle), ``missing`` (on the PCI bus, but not in nvidia-smi) or ``inforom`` (warning after the table, exit status
-    14). ``recovery_action`` is NVML's number of the driver's recovery action (recovery.py). ``inactive_nvlinks`` are
-    the numbers of links that are down, ``slow_nvlinks`` has the GB/s of slow ones, ``nvlink_errors`` the
-    errors of ``3 Replay``, a link and a counter of it; ``slowdowns`` maps a reason for lowered clocks (slowdowns.py) to
-    the time since when, in seconds since the epoch. ``overrides`` maps a path of the document (``fan_speed``,
-    ``gpu_power_readings/instant_power_draw``) to the text to print there instead.
+    handle), ``missing`` (on the PCI bus, but not in nvidia-smi), ``passthrough`` (vfio-pci has it) or ``inforom``
+    (warning after the table, exit status 14). ``recovery_action`` is NVML's number of the driver's recovery action
+    (recovery.py). ``inactive_nvlinks`` are the numbers of links that are down, ``slow_nvlinks`` has the GB/s of slow
+    ones, ``nvlink_errors`` the errors of ``3 Replay``, a link and a counter of it; ``slowdowns`` maps a reason for
+    lowered clocks (slowdowns.py) to the time since when, in seconds since the epoch. ``overrides`` maps a path of the
+    document (``fan_speed``, ``gpu_power_readings/instant_power_draw``) to the text to print there instead.
     """
 
     model: str
