@@ -252,7 +252,7 @@ def test_the_role_makes_the_same_files_with_what_the_site_ignores(tmp_path: Path
     run_play(tmp_path, host_play(tmp_path, [PLAN, show], given))
     made = json.loads((tmp_path / "files.json").read_text())
     health = {**HEALTH, "kernel_log": "auto", "history": "/var/lib/gpu-fleet/health", "ignore": ["ecc_mode_pending"]}
-    assert made == health_exporter_files(health, "/a.prom", 300, "python3")
+    assert made == health_exporter_files(health, "/a.prom", 300, "python3", "10%")
 
 
 def test_the_role_refuses_an_interpreter_that_others_than_root_could_change(tmp_path: Path) -> None:
@@ -376,7 +376,7 @@ def test_the_program_does_not_report_what_the_site_ignores(tmp_path: Path) -> No
 
 def test_the_filter_refuses_what_the_check_would() -> None:
     with pytest.raises(AnsibleFilterError, match="ignore: ecc_mode_pendign: no row of the policy is about it"):
-        health_exporter_files({**HEALTH, "ignore": ["ecc_mode_pendign"]}, "/a.prom", 300, "python3")
+        health_exporter_files({**HEALTH, "ignore": ["ecc_mode_pendign"]}, "/a.prom", 300, "python3", "10%")
 
 
 def test_the_program_gets_values_of_the_types_of_the_module() -> None:
@@ -384,14 +384,14 @@ def test_the_program_gets_values_of_the_types_of_the_module() -> None:
         "expected": {"gpu_count": "8", "driver_version": 580, "ecc": None},
         "policy": [{"id": "ours", "verdict": "ok", "xids": 79}],
     }
-    files = health_exporter_files({**HEALTH, **declared}, "/a.prom", 300, "python3")["files"]
+    files = health_exporter_files({**HEALTH, **declared}, "/a.prom", 300, "python3", "10%")["files"]
     written = json.loads(files[gpu_monitoring.OPTIONS])
     assert written["expected"] == {"gpu_count": 8, "driver_version": "580"}
     assert written["policy"] == [{"id": "ours", "verdict": "ok", "xids": [79]}]
 
 
 def test_units_name_the_program_and_the_interval() -> None:
-    files = health_exporter_files(HEALTH, "/var/lib/gpu.prom", 120, "/usr/bin/python3")["files"]
+    files = health_exporter_files(HEALTH, "/var/lib/gpu.prom", 120, "/usr/bin/python3", "10%")["files"]
     service = files["/etc/systemd/system/gpu-fleet-health.service"]
     assert (
         "ExecStart=/usr/bin/python3 -I -S -X pycache_prefix=/var/cache/gpu-fleet-health /usr/lib/gpu-fleet-health "
