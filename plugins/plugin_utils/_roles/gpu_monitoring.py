@@ -245,7 +245,7 @@ def exporter_files(
             module=announcement.__name__,
             audience=audience,
             verdict=verdict,
-            max_drained=max_drained,
+            max_drained=str(max_drained),
         )
         for audience in announcement.AUDIENCES
     }
@@ -337,7 +337,7 @@ def _check_rules(interval: int) -> list[dict[str, Any]]:
             "for": "0s",
             "labels": {"severity": "critical"},
             "annotations": {
-                "summary": "{{ $labels.instance }}: its verdict is fail, and {{ $labels.scheduler }} keeps it in service",
+                "summary": "{{ $labels.instance }}: verdict fail, and it stays in service in {{ $labels.scheduler }}",
                 "description": "As many nodes as the cap allows are out of service by verdicts, or they could not be "
                 "counted. Look for a common cause first, such as a driver or the check itself.",
             },

@@ -131,6 +131,7 @@ def test_alerts_fire_with_the_remedy_and_resolve(prometheus: Path, promtool: Pro
         ('gpu_fleet_health_time_seconds{job="gpu_fleet", instance="gpu1:9100"}', "0+60x30 1800x30"),
         ('up{job="gpu_fleet", instance="gpu3:9100"}', "1x60"),
         ('gpu_fleet_health_time_seconds{job="gpu_fleet", instance="gpu2:9100"}', "0+60x60"),
+        ('gpu_fleet_health_held{scheduler="slurm", instance="gpu1:9100"}', "_x2 1x7 stale _x20"),
     ]
     found = rules()["GpuFleetRecoveryReset"]
     summary = "gpu1:9100 GPU-1: the driver asks for a reset"
@@ -139,6 +140,11 @@ def test_alerts_fire_with_the_remedy_and_resolve(prometheus: Path, promtool: Pro
         "exp_annotations": {**found["annotations"], "summary": summary},
     }
     missed = rules()["GpuFleetHealthNotChecked"]["annotations"]
+    in_service = "gpu1:9100: verdict fail, and it stays in service in slurm"
+    held = {
+        "exp_labels": {"severity": "critical", "scheduler": "slurm", "instance": "gpu1:9100"},
+        "exp_annotations": {**rules()["GpuFleetVerdictHeld"]["annotations"], "summary": in_service},
+    }
 
     def not_checked(instance: str) -> dict[str, Any]:
         return {
@@ -153,6 +159,8 @@ def test_alerts_fire_with_the_remedy_and_resolve(prometheus: Path, promtool: Pro
         ("20m", "GpuFleetHealthNotChecked", [not_checked("gpu3:9100")]),
         ("55m", "GpuFleetHealthNotChecked", [not_checked("gpu1:9100"), not_checked("gpu3:9100")]),
         ("10m", "GpuFleetHostDown", []),
+        ("5m", "GpuFleetVerdictHeld", [held]),
+        ("15m", "GpuFleetVerdictHeld", []),
     ]
     test = {
         "rule_files": ["gpu_fleet_rules.yml"],
@@ -278,6 +286,10 @@ REFUSED = {
         {"gpu_monitoring_policy": [{"id": "new", "xids": [13], "verdict": "critical"}]},
         'gpu_monitoring_policy[0].verdict is "critical"; use ok, info, unknown, warn or fail',
     ),
+    "a cap that is none": (
+        {"gpu_monitoring_max_drained": "a few"},
+        "gpu_monitoring_max_drained is 'a few'; it takes a number of nodes, or a percentage of them such as 10%",
+    ),
     "an unknown problem": (
         {"gpu_health_ignore": ["ecc_mode_pendign"]},
         "gpu_health_ignore: ecc_mode_pendign: no row of the policy is about it; see the codes in unhealthy",
@@ -344,6 +356,12 @@ def test_the_package_is_that_of_the_distribution_and_of_who_installed_it(
     absent = planned({"gpu_monitoring_package": package, "gpu_monitoring_state": "absent"}, recorded, **facts)
     assert absent.steps == ("remove",)
     assert absent.tasks["recorded_package"] == recorded
+
+
+@pytest.mark.parametrize("cap", [5, "5", "10%"])
+def test_the_cap_is_a_number_or_a_percentage(cap: object) -> None:
+    assert preflight({"gpu_monitoring_max_drained": cap}, roles=("gpu_monitoring",)).refusals == ()
+    assert planned({"gpu_monitoring_max_drained": cap}).tasks["max_drained"] == str(cap)
 
 
 @pytest.mark.parametrize("interval", [300, "300"])
