@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ...module_utils._common.drain_cap import Cap
 from .._gpu_operator import OnHost, host_refusals
 from .._kubernetes_cap import Heard, held_taints
 from .._kubernetes_drain import at_node, denied, explain_failure, taint_patch
@@ -26,7 +25,6 @@ ANNOUNCE, APPLY, RECORD, REMOVE, UNLABEL, WRITE = "announce", "apply", "record",
 """Steps: the taint of the verdict, manifests to the cluster and into the record of the node, and their removal."""
 _CONTROLLER = "localhost"
 _PREFIX = f"{KUBERNETES_NODE}_"
-_CAP = f"{_PREFIX}taint_unhealthy_max"
 
 
 @dataclass(frozen=True)
@@ -131,7 +129,7 @@ def _cap(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping
         for host, printed, joined in zip(given["hosts"], given["announced"], given["joined"], strict=True)
         if printed and joined.get("node")
     ]
-    cap = Cap(str(variables[_CAP]), _CAP)
+    cap = Request.read(variables).cap
     held = {} if cap.refusal else held_taints(cap, given["nodes"], heard, str(given["host"]))
     more = f" (and {len(held) - 1} more)" if len(held) > 1 else ""
     return Plan(
