@@ -9,6 +9,7 @@ import json
 import os
 import re
 import subprocess
+import syslog
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -294,7 +295,7 @@ def test_a_verdict_that_is_held_is_in_the_metrics_and_in_syslog(
     edit(host / "state.json", others=others(29, "gpu2", "gpu3", "gpu4"))
     assert sample() == []
     logged: list[str] = []
-    monkeypatch.setattr(announcement.syslog, "syslog", lambda _priority, text: logged.append(text))
+    monkeypatch.setattr(syslog, "syslog", lambda _priority, text: logged.append(text))
     monkeypatch.setenv("PATH", f"{host}/bin:{os.environ['PATH']}")
     monkeypatch.setenv("SLURMD_NODENAME", "gpu1")
     assert announcement.main("slurm-prolog", str(host / "verdict.json"), "10%") == 0
