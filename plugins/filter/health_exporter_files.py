@@ -17,11 +17,11 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import gpu_monito
 
 
 def health_exporter_files(
-    health: Mapping[str, Any], textfile: str, interval: int, python: str
+    health: Mapping[str, Any], textfile: str, interval: int, python: str, max_drained: str
 ) -> dict[str, dict[str, str]]:
     """The files of the exporter; see the documentation."""
     try:
-        return gpu_monitoring.exporter_files(textfile, interval, python, health)
+        return gpu_monitoring.exporter_files(textfile, interval, python, health, max_drained=max_drained)
     except ChangeError as error:
         raise AnsibleFilterError(f"gpu.fleet.health_exporter_files: {error}") from None
 

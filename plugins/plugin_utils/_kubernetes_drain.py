@@ -42,7 +42,8 @@ _RIGHTS = {
     ),
     "kubernetes_node_": (
         "get and patch nodes, and to get, create and patch runtimeclasses (node.k8s.io), and daemonsets (apps) and "
-        "configmaps in kubernetes_node_namespace; for kubernetes_node_gpus_by: dra_driver also deviceclasses "
+        "configmaps in kubernetes_node_namespace; for kubernetes_node_taint_unhealthy to list nodes; for "
+        "kubernetes_node_gpus_by: dra_driver also deviceclasses "
         "(resource.k8s.io), serviceaccounts in that namespace, clusterroles and clusterrolebindings"
     ),
 }
@@ -209,6 +210,16 @@ def taint_patch(resources: Sequence[Mapping[str, Any]], line: str) -> Sequence[M
     one. line: what the program `status` of the health check has printed.
     """
     return _taints(resources[0].get("spec") or {}, *_announced(line)) if resources else ()
+
+
+def has_taint(node: Mapping[str, Any]) -> bool:
+    """Whether a node has the taint of the health check."""
+    return bool(_reason_of_taint(node.get("spec") or {}))
+
+
+def gets_taint(node: Mapping[str, Any], line: str) -> bool:
+    """Whether a node without the taint of the health check gets it by this line."""
+    return _announced(line)[0] == FAIL and not has_taint(node) and bool(taint_patch([node], line))
 
 
 def _is_taint_of_ours(taint: Mapping[str, Any]) -> bool:

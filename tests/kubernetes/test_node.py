@@ -234,7 +234,7 @@ def test_the_dra_driver_takes_the_place_of_the_device_plugin(tmp_path: Path, clu
 
 
 def test_no_gpu_pod_lands_on_a_node_with_the_taint_of_its_verdict(tmp_path: Path, cluster: ControlPlane) -> None:
-    """As the health check changes its verdict; the account has the rights to get and patch nodes alone."""
+    """As the health check changes its verdict; the account has the rights to get, list and patch nodes alone."""
     cluster.add_node("gpu1", labels={"kubernetes.io/hostname": "gpu1"})
     others = {"key": "example.com/rack", "value": "b", "effect": "PreferNoSchedule"}
     cluster.patch("/api/v1/nodes/gpu1", {"spec": {"taints": [others]}})
@@ -282,7 +282,8 @@ def hear(directory: Path, config: str, line: str, *arguments: str, code: int = 0
     tasks = directory / "taint"
     tasks.mkdir(exist_ok=True)
     for path in (ROOT / "roles" / "kubernetes_node" / "tasks").glob("*taint.yml"):
-        (tasks / path.name).write_text(path.read_text().replace(f"{PROGRAM}/status", str(tasks / "status")))
+        text = path.read_text().replace(f"{PROGRAM}/status", str(tasks / "status"))
+        (tasks / path.name).write_text(text.replace("/run/gpu-fleet-health/", f"{tasks}/"))
     assert str(tasks / "status") in (tasks / "taint.yml").read_text()
     (tasks / "status").write_text(f"#!/bin/sh\necho '{line}'\nexit {code}\n")
     (tasks / "status").chmod(0o700)
@@ -292,6 +293,34 @@ def hear(directory: Path, config: str, line: str, *arguments: str, code: int = 0
     variables = {**given, "ansible_python_interpreter": sys.executable}
     block = {"block": [included], "rescue": failed, "vars": variables}
     return run_play(directory, {**play(directory), "tasks": [block]}, *arguments)
+
+
+def test_above_the_cap_and_without_a_count_no_node_gets_the_taint(tmp_path: Path, cluster: ControlPlane) -> None:
+    for number in range(1, 5):
+        cluster.add_node(f"gpu{number}", labels={"kubernetes.io/hostname": f"gpu{number}"})
+    own = {"key": "gpu.fleet/unhealthy", "value": "reboot", "effect": "NoSchedule"}
+    fault = "FAIL: GPU 1 (00000000:07:00.0): Xid 79; remedy reboot"
+    # As it was documented before there was a cap.
+    rights = {"uncounted": ["get", "patch"], "counted": RULES[0]["verbs"]}
+    configs = {
+        name: str(cluster.kubeconfig(tmp_path / name, token=cluster.account(name, [{**RULES[0], "verbs": verbs}])))
+        for name, verbs in rights.items()
+    }
+
+    def announce(config: str, node: str, line: str = fault) -> str:
+        return " ".join(hear(tmp_path, configs[config], line, node=node).split())
+
+    output = announce("uncounted", "gpu1")
+    assert "cannot be counted" in output and "list nodes" in output and taints(cluster, "gpu1") == []
+    for name in ("gpu1", "gpu2"):
+        announce("counted", name)
+        assert taints(cluster, name) == [own]
+    output = announce("counted", "gpu3")
+    assert "verdicts have 2 of 4 nodes out of service" in output and taints(cluster, "gpu3") == []
+    announce("uncounted", "gpu1", "OK: nothing found")
+    assert taints(cluster, "gpu1") == []
+    announce("counted", "gpu3")
+    assert taints(cluster, "gpu3") == [own]
 
 
 def test_a_taint_whose_reply_is_lost_or_whose_node_others_have_changed_is_no_failure(

@@ -53,6 +53,12 @@ def read_reason(text: str) -> DrainReason | None:
     return DrainReason(found[1], found[2], found[3] or "") if found else None
 
 
+def is_by_verdict(text: str) -> bool:
+    """Whether this is the reason of a drain by a verdict: of the health check, or of a remedy for what it has found."""
+    found = read_reason(text)
+    return found is not None and found.who in (HEALTH, REMEDY)
+
+
 def is_drain_of(text: str, owner: str, taken_over: str = "") -> bool:
     """Whether a reason is that of `owner`, `WHO RUN`, or of the run that it takes over."""
     if text == owner or text.startswith(f"{owner}: "):

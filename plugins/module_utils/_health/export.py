@@ -18,8 +18,8 @@ from .._common.errors import ChangeError
 from .._common.evidence_options import DIRECTORY, NEVER
 from .._common.json_text import parse_json
 from .active_tests import DEFAULT_PYTHON
-from .announcement import document
-from .metrics import metrics, readings
+from .announcement import document, held
+from .metrics import held_verdicts, metrics, readings
 from .run import gathered, run
 
 DEFAULTS: Mapping[str, Any] = {
@@ -55,6 +55,7 @@ def main(arguments: Sequence[str]) -> int:
             options = parse_json(file.read())
         textfile, announced = options.pop("textfile"), options.pop("verdict")
         text, verdict = export(options, time.time())
+        text += held_verdicts(held(verdict["verdict"], announced))
         # Each for itself: a scheduler is not to wait for node_exporter's directory.
         atomic_write(announced, f"{json.dumps(verdict)}\n".encode(), 0o644)
         atomic_write(textfile, text.encode(), 0o644)

@@ -88,6 +88,15 @@ def readings(gpus: Iterable[Mapping[str, Any]]) -> str:
     )
 
 
+HELD = "gpu_fleet_health_held"
+
+
+def held_verdicts(schedulers: Iterable[str]) -> str:
+    """That the verdict is held in these schedulers, in the same format; no sample where it is in none."""
+    text = "A verdict fail for which the scheduler drains nothing: the cap is reached, or nodes cannot be counted."
+    return _metric(HELD, text, [({"scheduler": one}, 1) for one in schedulers])
+
+
 def _metric(name: str, text: str, samples: Iterable[tuple[Mapping[str, Any], float]]) -> str:
     """One metric. Equal labels are added up, since a series may be there only once."""
     total: dict[str, float] = {}

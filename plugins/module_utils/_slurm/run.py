@@ -46,7 +46,7 @@ def run(params: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
     directory: str = params["directory"] or ""
     if directory and not os.path.isabs(directory):
         raise ChangeError(f"directory: {directory[:60]} is not an absolute path")
-    call = functools.partial(_run, request.name, directory, params["timeout"])
+    call = functools.partial(run_command, request.name, directory, params["timeout"])
     node, jobs = before = _observe(request.name, call)
     commands = plan(request, node, jobs)
     diff = difference(request, node, commands)
@@ -108,8 +108,8 @@ def _verify(request: Request, node: Node) -> None:
         )
 
 
-def _run(name: str, directory: str, timeout: float, command: Sequence[str]) -> str:
-    """The output of a program; ChangeError where it fails."""
+def run_command(name: str, directory: str, timeout: float, command: Sequence[str]) -> str:
+    """The output of a program of Slurm; ChangeError where it fails. `name`: of the node, for the message."""
     program = os.path.join(directory, "bin", command[0]) if directory else find_executable(command[0])
     result = run_program([program, *command[1:]], timeout)
     if result.rc == 0:

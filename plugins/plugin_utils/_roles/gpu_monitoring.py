@@ -16,7 +16,9 @@ from typing import Any
 
 import yaml
 
+from ...module_utils._common.drain_cap import Cap
 from ...module_utils._health import announcement, export
+from ...module_utils._health.metrics import HELD
 from ...module_utils._health.policy import FAIL, REMEDIES, UNKNOWN, WARN, Row
 from ...module_utils._health.run import policy_rows
 from ...module_utils._state.service_files import COLLECTION, Source, sources
@@ -103,7 +105,7 @@ import sys
 sys.path.insert(0, {program!r})
 from {module} import main
 
-raise SystemExit(main({audience!r}, {verdict!r}))
+raise SystemExit(main({audience!r}, {verdict!r}, {max_drained!r}))
 """
 
 
@@ -115,7 +117,7 @@ class Request:
     """What the variables of the role request.
 
     `package` is that of node_exporter, auto for that of the distribution, empty for none; `interval` is in seconds;
-    `health` are options of the module gpu_health for the check.
+    `health` are options of the module gpu_health for the check; `max_drained` is a number or a percentage of nodes.
     """
 
     is_present: bool
@@ -123,6 +125,7 @@ class Request:
     textfile: str
     interval: int
     python: str
+    max_drained: Cap
     health: Mapping[str, Any]
 
     @classmethod
@@ -137,6 +140,7 @@ class Request:
             # -e gives text, of which three would be another text.
             interval=int(variables["gpu_monitoring_interval"]),
             python=str(variables["gpu_monitoring_python"]),
+            max_drained=Cap(str(variables[announcement.CAP]), announcement.CAP),
             health={**options, "ignore": variables.get(_IGNORE, []), **accepted},
         )
 
@@ -145,7 +149,7 @@ class Request:
         """What is wrong with the variables; nothing where the role is removed, which needs none of them."""
         if not self.is_present:
             return ()
-        return tuple(check_refusals(GPU_MONITORING, self.health))
+        return (*filter(None, [self.max_drained.refusal]), *check_refusals(GPU_MONITORING, self.health))
 
 
 @dataclass(frozen=True)
@@ -181,6 +185,7 @@ def plan(request: Request, host: Host) -> Plan:
             "textfile": request.textfile,
             "interval": request.interval,
             "python": request.python,
+            "max_drained": request.max_drained.text,
             "health": request.health,
         },
     )
@@ -213,11 +218,17 @@ PLANNER = Planner({"plan": _planned, "prometheus": _prometheus}, others=(_IGNORE
 
 
 def exporter_files(
-    textfile: str, interval: int, python: str, health: Mapping[str, Any], verdict: str = announcement.FILE
+    textfile: str,
+    interval: int,
+    python: str,
+    health: Mapping[str, Any],
+    *,
+    max_drained: str,
+    verdict: str = announcement.FILE,
 ) -> dict[str, dict[str, str]]:
     """The `files` and `programs` of the exporter, content by path. Raises ChangeError.
 
-    `health` has options of the module gpu_health; `verdict` is the file that the programs read.
+    `health` has options of the module gpu_health; `max_drained` is the cap of the programs, `verdict` what they read.
     """
     # The program has no types of its own.
     health = {**health, **{name: converted(name, health[name]) for name in ("expected", "policy")}}
@@ -229,7 +240,12 @@ def exporter_files(
     service = _SERVICE_TEXT.format(python=python, program=PROGRAM, options=OPTIONS)
     programs = {
         f"{PROGRAM}/{audience}": _ANNOUNCEMENT.format(
-            python=python, program=PROGRAM, module=announcement.__name__, audience=audience, verdict=verdict
+            python=python,
+            program=PROGRAM,
+            module=announcement.__name__,
+            audience=audience,
+            verdict=verdict,
+            max_drained=str(max_drained),
         )
         for audience in announcement.AUDIENCES
     }
@@ -313,6 +329,17 @@ def _check_rules(interval: int) -> list[dict[str, Any]]:
             "annotations": {
                 "summary": f"{{{{ $labels.instance }}}}: no check of the GPUs for {late} seconds",
                 "description": f"See systemctl status {SERVICE} on the host.",
+            },
+        },
+        {
+            "alert": "GpuFleetVerdictHeld",
+            "expr": f"{HELD} == 1",
+            "for": "0s",
+            "labels": {"severity": "critical"},
+            "annotations": {
+                "summary": "{{ $labels.instance }}: verdict fail, and it stays in service in {{ $labels.scheduler }}",
+                "description": "As many nodes as the cap allows are out of service by verdicts, or they could not be "
+                "counted. Look for a common cause first, such as a driver or the check itself.",
             },
         },
     ]

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...module_utils._common.drain_cap import Cap
 from .._compatibility import chip_of_name
 from .contract import RequestError, is_true
 from .kubernetes_node_dra import DRA_LABEL
@@ -71,6 +72,7 @@ class Request:
     is_present: bool
     applies: bool
     announces: bool
+    cap: Cap
     node: str | None
     directory: str
     directory_host: str
@@ -113,6 +115,7 @@ class Request:
             is_present=own["state"] == "present",
             applies=is_true(own["apply"]),
             announces=is_true(own["taint_unhealthy"]),
+            cap=Cap(str(own["taint_unhealthy_max"]), f"{prefix}taint_unhealthy_max"),
             node=None if own["name"] is None else str(own["name"]),
             directory=str(own["directory"]),
             directory_host=str(own["directory_host"] or ""),
@@ -147,7 +150,7 @@ class Request:
     def refusals(self) -> tuple[str, ...]:
         """What is wrong whatever the node has; of a removal only what it needs."""
         if self.is_present:
-            return (*_name_refusals(self.node), *_syntax_refusals(self))
+            return (*_name_refusals(self.node), *_syntax_refusals(self), *filter(None, [self.cap.refusal]))
         return tuple(_taint_refusals(self.taint)) if self.applies else ()
 
     @property

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .._gpu_operator import OnHost, host_refusals
+from .._kubernetes_cap import Heard, held_taints
 from .._kubernetes_drain import at_node, denied, explain_failure, taint_patch
 from .contract import Plan, Planner
 from .kubernetes_node import OTHERS, Request, device_list_strategy, labels, mig_strategy, node_refusals
@@ -117,6 +118,27 @@ def _cluster(variables: Mapping[str, Any], _facts: Mapping[str, Any], _given: Ma
     return {"environment": Request.read(variables).environment}
 
 
+def _cap(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
+    """Why hosts of the play get no taint, by name: `held`.
+
+    Of the hosts in `hosts`, `announced` has what the health check has printed and `joined` what the stage `check` has
+    returned, each empty where it did not run. `nodes`: all of the cluster of `host`.
+    """
+    heard = [
+        Heard(str(host), str(joined["node"]), str(printed.get("stdout") or ""), joined["cluster"])
+        for host, printed, joined in zip(given["hosts"], given["announced"], given["joined"], strict=True)
+        if printed and joined.get("node")
+    ]
+    cap = Request.read(variables).cap
+    held = {} if cap.refusal else held_taints(cap, given["nodes"], heard, str(given["host"]))
+    more = f" (and {len(held) - 1} more)" if len(held) > 1 else ""
+    return Plan(
+        refusals=tuple(filter(None, [cap.refusal])),
+        warnings=tuple(f"{first}{more}" for first in list(held.values())[:1]),
+        tasks={"held": held},
+    )
+
+
 def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
     return plan(Request.read(variables), Host.of(facts, given["operator"]))
 
@@ -132,7 +154,9 @@ def _check(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mappi
         (
             *([] if given["resources"] else [at_node(name, missing)]),
             *([explain_failure(replies, name, _PREFIX)] if denied(replies) else []),
-        )
+        ),
+        # Hosts with the same ones are of the same cluster.
+        tasks={"node": name, "cluster": [str(variables[f"{_PREFIX}api_host"]), Request.read(variables).environment]},
     )
 
 
@@ -168,6 +192,7 @@ PLANNER = Planner(
         "plan": _plan,
         "request": _request,
         "cluster": _cluster,
+        "cap": _cap,
         "check": _check,
         "taint": _taint,
         "verify": _verify,

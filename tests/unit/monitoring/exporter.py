@@ -14,9 +14,12 @@ from typing import Any
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import gpu_monitoring
 
 
-def install(root: Path, health: Mapping[str, Any], textfile: Path, python: str = sys.executable) -> None:
+def install(root: Path, health: Mapping[str, Any], textfile: Path, max_drained: str = "10%") -> None:
     """Write its files below `root`, with the verdict in `root`/verdict.json."""
-    made = gpu_monitoring.exporter_files(str(textfile), 300, python, health, verdict=str(root / "verdict.json"))
+    verdict = str(root / "verdict.json")
+    made = gpu_monitoring.exporter_files(
+        str(textfile), 300, sys.executable, health, max_drained=max_drained, verdict=verdict
+    )
     directory = str(root / gpu_monitoring.PROGRAM.lstrip("/"))
     for path, text in {**made["files"], **made["programs"]}.items():
         target = root / path.lstrip("/")

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import subprocess
+import syslog
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -168,6 +169,150 @@ def test_without_a_check_since_the_boot_the_verdict_is_unknown(host: Path) -> No
     found = announce(host, "status")
     assert (found.returncode, found.stdout.split(":")[0]) == (3, "UNKNOWN")
     assert "gpu-fleet-health.timer" in found.stdout
+
+
+# The cap
+
+
+EARLIER, LATER = "2026-05-04T08:00:00", "2026-05-04T09:00:01"
+
+
+def others(total: int, *drained: str, reason: str = DRAIN, since: str = EARLIER) -> list[list[str]]:
+    """So many nodes next to gpu1, of which these are drained."""
+    healthy = [[f"gpu{number}", "IDLE", "", ""] for number in range(2, total + 2)]
+    out = [[name, "IDLE+DRAIN", reason, since] for name in drained]
+    return [*out, *(one for one in healthy if one[0] not in drained)]
+
+
+def commands(host: Path) -> list[str]:
+    """The commands that have changed the node."""
+    calls = (host / "log").read_text().splitlines()
+    return [call.split()[3] for call in calls if call.startswith("scontrol update NodeName=gpu1 ")]
+
+
+def is_held(host: Path) -> bool:
+    """Whether the check reports so; its own verdict is the one that was announced."""
+    if not (host / "held-slurm.json").exists():
+        return False
+    assert (host / "held-slurm.json").stat().st_mode & 0o777 == 0o644
+    assert announcement.held("ok", str(host / "verdict.json")) == ()
+    return announcement.held("fail", str(host / "verdict.json")) == ("slurm",)
+
+
+@pytest.mark.parametrize(
+    ("reason", "count"), [(DRAIN, 3), ("gpu.fleet.remedy 20261124T020000Z: Xid 79", 3), ("bad fan", 0)]
+)
+def test_over_the_cap_nothing_is_drained_and_the_verdict_is_reported(host: Path, reason: str, count: int) -> None:
+    edit(host / "state.json", others=others(29, "gpu2", "gpu3", "gpu4", reason=reason))
+    for audience in ("slurm-health-check", "slurm-prolog"):
+        done = announce(host, audience, **FAULT)
+        assert done.stdout == "FAIL: GPU 1 (00000000:07:00.0): Xid 79; remedy reboot\n"
+        if not count:
+            assert node(host) == ("IDLE+DRAIN", DRAIN) and done.returncode == (audience == "slurm-prolog")
+            continue
+        # The job begins: Slurm would drain the node itself, and nobody would count that.
+        assert (node(host), done.returncode) == (("IDLE", ""), 0)
+        assert done.stderr.startswith(
+            "gpu1 is not drained, though its verdict is fail: verdicts have 3 of 30 nodes out of service, and "
+            "gpu_monitoring_max_drained (10%) allows 3: "
+        )
+        assert commands(host) == []
+    assert is_held(host) == bool(count)
+    # With one of them back in service there is room for this one.
+    edit(host / "state.json", others=others(29, "gpu2", "gpu3", reason=reason))
+    announce(host, "slurm-health-check", **FAULT)
+    assert node(host) == ("IDLE+DRAIN", DRAIN) and not is_held(host)
+
+
+def test_a_return_has_no_cap(host: Path) -> None:
+    edit(host / "state.json", state="IDLE+DRAIN", reason=DRAIN, others=others(29, "gpu2", "gpu3", "gpu4", "gpu5"))
+    edit(host / "state.json", counts=0)
+    assert announce(host, "slurm-health-check", verdict="ok").returncode == 0
+    assert node(host)[0] == "IDLE"
+
+
+@pytest.mark.parametrize("audience", ["slurm-health-check", "slurm-prolog"])
+@pytest.mark.parametrize("counts", [0, 1])
+def test_what_cannot_be_counted_drains_nothing(host: Path, audience: str, counts: int) -> None:
+    """Before the drain, and after it: then it is undone."""
+    edit(host / "state.json", others=others(29), counts=counts)
+    done = announce(host, audience, **FAULT)
+    assert (done.returncode, node(host)[0]) == (0, "IDLE")
+    assert "cannot be counted: gpu1: scontrol --all: slurm_load_node error: Unable to contact" in done.stderr
+    assert is_held(host) and commands(host) == ["State=DRAIN", "State=RESUME"] * counts
+
+
+@pytest.mark.parametrize("audience", ["slurm-health-check", "slurm-prolog"])
+@pytest.mark.parametrize(("since", "stays"), [(EARLIER, False), (LATER, True)])
+def test_of_nodes_that_drain_themselves_at_once_the_late_ones_yield(
+    host: Path, audience: str, since: str, stays: bool
+) -> None:
+    drained = others(0, "gpu91", "gpu92", "gpu93", since=since)
+    edit(host / "state.json", others=others(26), meanwhile=drained)
+    done = announce(host, audience, **FAULT)
+    assert (node(host)[0] == "IDLE+DRAIN") is stays
+    assert done.returncode == (stays and audience == "slurm-prolog")
+    assert is_held(host) is not stays
+    assert ("verdicts have 4 of 30 nodes out of service" in done.stderr) is not stays
+    assert commands(host) == ["State=DRAIN", *([] if stays else ["State=RESUME"])]
+
+
+def test_a_drain_that_was_not_counted_again_is_counted_by_the_next_run(host: Path) -> None:
+    """As of a program that slurmd has ended meanwhile."""
+    state = host / "state.json"
+    edit(state, state="IDLE+DRAIN", reason=DRAIN, others=others(29, "gpu2", "gpu3", "gpu4"))
+    announce(host, "slurm-health-check", **FAULT)
+    assert node(host)[0] == "IDLE" and is_held(host)
+    # One that stands stays where the nodes cannot be counted, and where remedies are at work.
+    edit(state, state="IDLE+DRAIN", reason=DRAIN, counts=0)
+    assert announce(host, "slurm-health-check", **FAULT).returncode == 1 and node(host)[0] == "IDLE+DRAIN"
+    remedies = others(29, "gpu2", "gpu3", "gpu4", reason="gpu.fleet.remedy 20261124T020000Z: Xid 79")
+    edit(state, counts=-1, others=remedies)
+    other = {**FAULT, "found": "GPU 0 (00000000:06:00.0): Xid 119"}
+    assert announce(host, "slurm-health-check", **other).returncode == 0
+    assert node(host) == ("IDLE+DRAIN", "gpu.fleet.health check: GPU 0 (00000000:06:00.0): Xid 119; remedy reboot")
+    assert not is_held(host)
+
+
+@pytest.mark.parametrize(("cap", "drains"), [("0", False), ("1", True), ("100%", True), ("ten", False)])
+def test_the_cap_is_that_of_the_role(host: Path, cap: str, drains: bool) -> None:
+    """Its role refuses a cap that is none; a program with one, as by a change of its text, drains nothing."""
+    health = {"expected": {}, "policy": [], "kernel_log": str(host / "kernel.log"), "history": ""}
+    install(host, {**health, "executable": str(executable(host))}, host / "gpu.prom", cap)
+    edit(host / "state.json", others=others(9))
+    announce(host, "slurm-health-check", **FAULT)
+    assert (node(host)[0] == "IDLE+DRAIN") is drains
+
+
+def test_a_verdict_that_is_held_is_in_the_metrics_and_in_syslog(
+    host: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def sample() -> list[str]:
+        assert check(host).returncode == 0
+        return re.findall(r"^gpu_fleet_health_held.*", (host / "gpu.prom").read_text(), re.MULTILINE)
+
+    Host(host, gpus=[{"model": "h200", "count": 2}]).control("fault", "recovery-action", "reset", "--gpu", "1")
+    edit(host / "state.json", others=others(29, "gpu2", "gpu3", "gpu4"))
+    assert sample() == []
+    logged: list[str] = []
+    monkeypatch.setattr(syslog, "syslog", lambda _priority, text: logged.append(text))
+    monkeypatch.setenv("PATH", f"{host}/bin:{os.environ['PATH']}")
+    monkeypatch.setenv("SLURMD_NODENAME", "gpu1")
+    assert announcement.main("slurm-prolog", str(host / "verdict.json"), "10%") == 0
+    assert logged == [f"gpu-fleet-health: {capsys.readouterr().err.strip()}"]
+    assert sample() == ['gpu_fleet_health_held{scheduler="slurm"} 1']
+    Host(host, gpus=[{"model": "h200", "count": 2}]).control("fault", "clear")
+    assert sample() == []
+
+
+def test_a_job_begins_where_slurm_cannot_be_asked_and_does_not_on_a_drained_node(host: Path) -> None:
+    edit(host / "state.json", state="MIXED+DRAIN", reason="bad fan", jobs="1|RUNNING|ann\n")
+    assert announce(host, "slurm-prolog", **FAULT).returncode == 1
+    edit(host / "state.json", state="MIXED+DRAIN", reason=DRAIN, counts=0)
+    assert announce(host, "slurm-prolog", **FAULT).returncode == 1
+    (host / "bin" / "scontrol").write_text("#!/bin/sh\necho 'Unable to contact slurm controller' >&2; exit 1\n")
+    done = announce(host, "slurm-prolog", **FAULT)
+    assert done.returncode == 0 and "Slurm was not changed: gpu1: scontrol show: Unable to contact" in done.stderr
 
 
 def test_a_node_that_slurm_does_not_show_is_named(host: Path) -> None:

@@ -131,6 +131,7 @@ def test_alerts_fire_with_the_remedy_and_resolve(prometheus: Path, promtool: Pro
         ('gpu_fleet_health_time_seconds{job="gpu_fleet", instance="gpu1:9100"}', "0+60x30 1800x30"),
         ('up{job="gpu_fleet", instance="gpu3:9100"}', "1x60"),
         ('gpu_fleet_health_time_seconds{job="gpu_fleet", instance="gpu2:9100"}', "0+60x60"),
+        ('gpu_fleet_health_held{scheduler="slurm", instance="gpu1:9100"}', "_x2 1x7 stale _x20"),
     ]
     found = rules()["GpuFleetRecoveryReset"]
     summary = "gpu1:9100 GPU-1: the driver asks for a reset"
@@ -139,6 +140,11 @@ def test_alerts_fire_with_the_remedy_and_resolve(prometheus: Path, promtool: Pro
         "exp_annotations": {**found["annotations"], "summary": summary},
     }
     missed = rules()["GpuFleetHealthNotChecked"]["annotations"]
+    in_service = "gpu1:9100: verdict fail, and it stays in service in slurm"
+    held = {
+        "exp_labels": {"severity": "critical", "scheduler": "slurm", "instance": "gpu1:9100"},
+        "exp_annotations": {**rules()["GpuFleetVerdictHeld"]["annotations"], "summary": in_service},
+    }
 
     def not_checked(instance: str) -> dict[str, Any]:
         return {
@@ -153,6 +159,8 @@ def test_alerts_fire_with_the_remedy_and_resolve(prometheus: Path, promtool: Pro
         ("20m", "GpuFleetHealthNotChecked", [not_checked("gpu3:9100")]),
         ("55m", "GpuFleetHealthNotChecked", [not_checked("gpu1:9100"), not_checked("gpu3:9100")]),
         ("10m", "GpuFleetHostDown", []),
+        ("5m", "GpuFleetVerdictHeld", [held]),
+        ("15m", "GpuFleetVerdictHeld", []),
     ]
     test = {
         "rule_files": ["gpu_fleet_rules.yml"],
@@ -252,7 +260,7 @@ def test_the_role_makes_the_same_files_with_what_the_site_ignores(tmp_path: Path
     run_play(tmp_path, host_play(tmp_path, [PLAN, show], given))
     made = json.loads((tmp_path / "files.json").read_text())
     health = {**HEALTH, "kernel_log": "auto", "history": "/var/lib/gpu-fleet/health", "ignore": ["ecc_mode_pending"]}
-    assert made == health_exporter_files(health, "/a.prom", 300, "python3")
+    assert made == health_exporter_files(health, "/a.prom", 300, "python3", "10%")
 
 
 def test_the_role_refuses_an_interpreter_that_others_than_root_could_change(tmp_path: Path) -> None:
@@ -277,6 +285,10 @@ REFUSED = {
     "a row of another form": (
         {"gpu_monitoring_policy": [{"id": "new", "xids": [13], "verdict": "critical"}]},
         'gpu_monitoring_policy[0].verdict is "critical"; use ok, info, unknown, warn or fail',
+    ),
+    "a cap that is none": (
+        {"gpu_monitoring_max_drained": "a few"},
+        "gpu_monitoring_max_drained is 'a few'; it takes a number of nodes, or a percentage of them such as 10%",
     ),
     "an unknown problem": (
         {"gpu_health_ignore": ["ecc_mode_pendign"]},
@@ -346,6 +358,12 @@ def test_the_package_is_that_of_the_distribution_and_of_who_installed_it(
     assert absent.tasks["recorded_package"] == recorded
 
 
+@pytest.mark.parametrize("cap", [5, "5", "10%"])
+def test_the_cap_is_a_number_or_a_percentage(cap: object) -> None:
+    assert preflight({"gpu_monitoring_max_drained": cap}, roles=("gpu_monitoring",)).refusals == ()
+    assert planned({"gpu_monitoring_max_drained": cap}).tasks["max_drained"] == str(cap)
+
+
 @pytest.mark.parametrize("interval", [300, "300"])
 def test_the_files_for_prometheus_come_with_the_dashboard_where_it_has_a_directory(interval: object) -> None:
     given = {
@@ -376,7 +394,7 @@ def test_the_program_does_not_report_what_the_site_ignores(tmp_path: Path) -> No
 
 def test_the_filter_refuses_what_the_check_would() -> None:
     with pytest.raises(AnsibleFilterError, match="ignore: ecc_mode_pendign: no row of the policy is about it"):
-        health_exporter_files({**HEALTH, "ignore": ["ecc_mode_pendign"]}, "/a.prom", 300, "python3")
+        health_exporter_files({**HEALTH, "ignore": ["ecc_mode_pendign"]}, "/a.prom", 300, "python3", "10%")
 
 
 def test_the_program_gets_values_of_the_types_of_the_module() -> None:
@@ -384,14 +402,14 @@ def test_the_program_gets_values_of_the_types_of_the_module() -> None:
         "expected": {"gpu_count": "8", "driver_version": 580, "ecc": None},
         "policy": [{"id": "ours", "verdict": "ok", "xids": 79}],
     }
-    files = health_exporter_files({**HEALTH, **declared}, "/a.prom", 300, "python3")["files"]
+    files = health_exporter_files({**HEALTH, **declared}, "/a.prom", 300, "python3", "10%")["files"]
     written = json.loads(files[gpu_monitoring.OPTIONS])
     assert written["expected"] == {"gpu_count": 8, "driver_version": "580"}
     assert written["policy"] == [{"id": "ours", "verdict": "ok", "xids": [79]}]
 
 
 def test_units_name_the_program_and_the_interval() -> None:
-    files = health_exporter_files(HEALTH, "/var/lib/gpu.prom", 120, "/usr/bin/python3")["files"]
+    files = health_exporter_files(HEALTH, "/var/lib/gpu.prom", 120, "/usr/bin/python3", "10%")["files"]
     service = files["/etc/systemd/system/gpu-fleet-health.service"]
     assert (
         "ExecStart=/usr/bin/python3 -I -S -X pycache_prefix=/var/cache/gpu-fleet-health /usr/lib/gpu-fleet-health "

@@ -52,6 +52,13 @@ _PERSISTENT = {"gpu_state_persistence_mode": True}
 _LAYOUTS = {"gpu_state_reset": "if_required", "gpu_state_mig_layouts": {"half": [{"profiles": {"3g.71gb": 1}}]}}
 _SLICED = {"kubernetes_node_time_slicing": {"nvidia.com/gpu": 2}}
 _MPS = {"kubernetes_node_mps": {"nvidia.com/gpu": 2}}
+_HEARD = {
+    "host": "gpu1",
+    "hosts": ["gpu1"],
+    "announced": [{"stdout": "FAIL: Xid 79; remedy reboot"}],
+    "joined": [{"node": "gpu1", "cluster": []}],
+    "nodes": {"resources": [{"metadata": {"name": "gpu1"}}]},
+}
 _DRA = {"kubernetes_node_gpus_by": "dra_driver"}
 _INSTALLER = {"installer": r"C:\driver.exe", "checksum": _SHA256}
 _ROW = {"id": "hot", "reading": "temperature_memory_c", "operator": "above", "value": 90, "verdict": "warn"}
@@ -100,6 +107,7 @@ CASES: Mapping[str, tuple[Any, Mapping[str, Any]]] = {
     "gpu_health_policy": ([_ROW], {}),
     "gpu_monitoring_expected": ({"gpu_count": 8}, {}),
     "gpu_monitoring_kernel_log": ("none", {}),
+    "gpu_monitoring_max_drained": ("5", {}),
     "gpu_monitoring_policy": ([_ROW], {}),
     "gpu_state_accounting_mode": (True, {}),
     "gpu_state_boot_timeout": (900, _PERSISTENT),
@@ -132,6 +140,7 @@ CASES: Mapping[str, tuple[Any, Mapping[str, Any]]] = {
     "kubernetes_node_mps_rename": (True, _MPS),
     "kubernetes_node_taint": ("nvidia.com/gpu=present:NoSchedule", {}),
     "kubernetes_node_taint_unhealthy": (True, {"kubernetes_node_apply": True}),
+    "kubernetes_node_taint_unhealthy_max": ("0", {}),
     "kubernetes_node_time_slicing": ({"nvidia.com/gpu": 2}, {}),
     "kubernetes_node_time_slicing_fail_requests_greater_than_one": (False, _SLICED),
     "kubernetes_node_time_slicing_rename": (True, _SLICED),
@@ -323,7 +332,7 @@ STAGES: Mapping[str, Mapping[str, Mapping[str, Any] | Callable[[Any], Mapping[st
     },
     "gpu_monitoring": {"plan": {}, "prometheus": {"dashboard": "{}"}},
     "gpu_workload": {"plan": {}, "runs": {"engine": _ENGINE}},
-    "kubernetes_node": {"request": {"host": "gpu1"}, "cluster": {}, "plan": {"operator": {}}},
+    "kubernetes_node": {"request": {"host": "gpu1"}, "cluster": {}, "plan": {"operator": {}}, "cap": _HEARD},
     "slurm_gres": {"plan": {**FIRST["slurm_gres"][1], "gpus": [_GPU]}},
     "windows_gpu": {
         "request": {},
