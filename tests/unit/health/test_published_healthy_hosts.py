@@ -335,6 +335,7 @@ def _checked(published: PublishedHost, monkeypatch: pytest.MonkeyPatch) -> dict[
     root = published.root
     monkeypatch.setattr(pci_bus, "DEVICES", str(root / "sys/bus/pci/devices"))
     monkeypatch.setattr(pci_bus, "DRIVEN", str(root / "proc/driver/nvidia/gpus"))
+    monkeypatch.setattr(pci_bus, "PARAMETERS", str(root / "proc/driver/nvidia/params"), raising=False)
     monkeypatch.setattr(smi_facts, "LOADED_VERSION", str(root / "proc/driver/nvidia/version"))
     monkeypatch.setattr(health_run, "run_program", lambda argv, _timeout: CommandResult(tuple(argv), 1, b"", b"", 0.0))
     monkeypatch.setattr(health_run, "Systemd", lambda: Systemd(booted=str(root / "no-systemd")))
