@@ -158,7 +158,7 @@ class PublishedHost:
             yield _Function(_address(gpu["at"]), "0302", gpu.get("device", "20b0"), driver, lanes=lanes)
         for line in self.host.get("pci", ()):
             at, kind, device, driver, *physical = line.split()
-            yield _Function(_address(at), kind, device, driver, *map(_address, physical))
+            yield _Function(_address(at), kind, device, driver, _address(physical[0]) if physical else "")
 
     def _pci(self, number: int, function: _Function) -> None:
         """A PCI function below a port of its own. A virtual machine sees functions without ports."""
