@@ -53,6 +53,11 @@ def _unexplained_slowdown(gpu: Gpu) -> bool:
     return gpu.clocks.slowdown_hw is True and gpu.clocks.slowdown_hw_thermal is None
 
 
+def _waits_for_a_machine(gpu: Gpu) -> bool:
+    """Whether the GPU is for vGPUs: its host connects it to the fabric when it starts a virtual machine on it."""
+    return gpu.hardware.virtualization_mode == "host_vgpu"
+
+
 def _fabric_problems(gpu: Gpu) -> list[str]:
     """The health readings of the fabric that are not good."""
     fabric = gpu.fabric
@@ -195,7 +200,10 @@ _RULES: tuple[tuple[str, _Test, Callable[[Gpu], str]], ...] = (
     ),
     (
         "fabric_not_completed",
-        lambda gpu: gpu.fabric.fabric_state not in (None, "completed", "none", "not_supported"),
+        lambda gpu: (
+            gpu.fabric.fabric_state not in (None, "completed", "none", "not_supported")
+            and not _waits_for_a_machine(gpu)
+        ),
         lambda gpu: f"fabric state is {gpu.fabric.fabric_state}",
     ),
     (

@@ -187,6 +187,13 @@ PROBLEMS: dict[str, tuple[gpu_schema.Gpu, list[str]]] = {
     "rows remapped": (changed("ecc", remapped_rows_uncorrectable=1, remapped_rows_pending=False), []),
     "fabric starting": (changed("fabric", fabric_state="in_progress"), ["fabric_not_completed"]),
     "fabric not started": (changed("fabric", fabric_state="not_started"), ["fabric_not_completed"]),
+    "fabric for virtual machines": (
+        replace(
+            changed("fabric", fabric_state="in_progress"),
+            hardware=replace(HEALTHY.hardware, virtualization_mode="host_vgpu"),
+        ),
+        [],
+    ),
     "no fabric": (changed("fabric", fabric_state=None, fabric_status=None), []),
     "fabric failed": (changed("fabric", fabric_status="insufficient_resources"), ["fabric_failed"]),
     "fabric degraded": (changed("fabric", fabric_health_bandwidth="degraded"), ["fabric_unhealthy"]),
