@@ -108,10 +108,17 @@ class Report:
 def evaluate(rows: Sequence[Row], observed: Observed) -> Report:
     """Everything that the rows find."""
     log = _LogReader(rows, observed)
+    logged = list(log.findings())
+    # The driver itself states why it does not use a display card.
+    explained = {finding.gpu for finding in logged if finding.row == "display_unsupported"}
     found = [
-        *_gpu_findings(rows, observed),
+        *(
+            finding
+            for finding in _gpu_findings(rows, observed)
+            if finding.row != "gpu_unused" or not explained & {None, finding.gpu}
+        ),
         *_host_findings(rows, observed),
-        *log.findings(),
+        *logged,
     ]
     found = _with_causes(found, log.causes(), observed.facts)
     records = log.records()

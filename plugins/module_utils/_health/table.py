@@ -232,7 +232,7 @@ _HOST = (
     _host_text("gpu_count_withheld", WARN, "configure", "own",
                "fewer GPUs than declared, since others are passed through or excluded"),
     _host_text("gpus_passed_through", INFO, "none", "own", "GPUs that are passed through to virtual machines"),
-    _host_text("gpus_excluded", WARN, "configure", "own",
+    _host_text("gpus_excluded", INFO, "none", "own",
                "the driver's parameters exclude GPUs, and fewer are not declared"),
     _host_text("gpu_model", FAIL, "inspect", "own", "other GPUs than declared", "gpu_model_differs"),
     _host_text("driver_version", WARN, "configure", "own", "another driver than declared", "driver_version_differs"),

@@ -135,6 +135,11 @@ _DRIVER_OPEN = {
     "/proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release\n"
 }
 
+_GT_710 = {
+    f"/sys/bus/pci/devices/0000:03:00.0/{name}": f"{text}\n"
+    for name, text in {"vendor": "0x10de", "device": "0x128b", "class": "0x030000"}.items()
+}
+
 SCENARIOS: dict[str, Scenario] = {
     "kernel log": Scenario(
         {
@@ -313,13 +318,11 @@ SCENARIOS: dict[str, Scenario] = {
                 "fault log 'NVRM: installed in this system is not supported by the'",
             )
         },
-        {"gpu_unused": "a GT 710 without a driver"},
         pci_bus=True,
-        files={
-            "/sys/bus/pci/devices/0000:03:00.0/vendor": "0x10de\n",
-            "/sys/bus/pci/devices/0000:03:00.0/device": "0x128b\n",
-            "/sys/bus/pci/devices/0000:03:00.0/class": "0x030000\n",
-        },
+        files=_GT_710,
+    ),
+    "display card that the driver does not name": Scenario(
+        conditions={"gpu_unused": "a GT 710 without a driver"}, pci_bus=True, files=_GT_710
     ),
     "errors in place of GPUs": Scenario(
         {

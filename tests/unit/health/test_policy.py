@@ -286,8 +286,8 @@ CASES: dict[str, list[Case]] = {
     ],
     "gpus_passed_through": [Case("info", "none", facts={"pci_gpus": [PASSED]})],
     "gpus_excluded": [
-        Case("warn", "configure", facts={"pci_gpus": [EXCLUDED]}),
-        Case("warn", "configure", facts={"pci_gpus": [EXCLUDED]}, declared=Declared(gpu_count=3)),
+        Case("info", "none", facts={"pci_gpus": [EXCLUDED]}),
+        Case("info", "none", facts={"pci_gpus": [EXCLUDED]}, declared=Declared(gpu_count=3)),
     ],
     "gpu_model": [Case("fail", "inspect", declared=Declared(gpu_models=("H100", "A100")))],
     "driver_version": [
@@ -737,7 +737,7 @@ def test_a_declared_number_accepts_excluded_gpus(healthy: dict[str, Any]) -> Non
 def test_a_host_that_keeps_no_gpu_for_itself_is_healthy(reason: str, healthy: dict[str, Any]) -> None:
     withheld = PASSED if reason == "passed_through" else EXCLUDED
     report = evaluate(TABLE, observed(healthy, Case("", "", facts={**unavailable(reason), "pci_gpus": [withheld]})))
-    assert (report.verdict(), report.remedy()) == (("info", "none") if withheld is PASSED else ("warn", "configure"))
+    assert (report.verdict(), report.remedy()) == ("info", "none")
 
 
 # An old display card next to the GPUs, by what the kernel log has of it and how many GPUs were there before.
@@ -745,8 +745,9 @@ def test_a_host_that_keeps_no_gpu_for_itself_is_healthy(reason: str, healthy: di
     ("log", "recorded", "verdict"),
     [
         ((), 2, "warn"),
-        (UNSUPPORTED, 2, "warn"),
-        ((*LEGACY, PROBE_FAILED), 2, "warn"),
+        # The driver states why.
+        (UNSUPPORTED, 2, "info"),
+        ((*LEGACY, PROBE_FAILED), 2, "info"),
         ((*UNSUPPORTED, PROBE_FAILED), 3, "fail"),
     ],
 )
