@@ -101,7 +101,8 @@ def test_evidence_is_kept_and_fetched(tmp_path: Path) -> None:
     directory = tmp_path / "faulty" / "evidence"
     (kept,) = directory.iterdir()
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in kept.iterdir()}
-    assert modes == dict.fromkeys((".gpu-fleet-evidence", "facts.json", "health.json", "kernel.log", "nvidia-bug-report.log.gz"), 0o600)
+    names = (".gpu-fleet-evidence", "facts.json", "health.json", "kernel.log", "nvidia-bug-report.log.gz")
+    assert modes == dict.fromkeys(names, 0o600)
     assert {stat.S_IMODE(path.stat().st_mode) for path in (directory, kept)} == {0o700}
     assert "Xid (PCI:0000:07:00): 95" in (kept / "kernel.log").read_text()
     copies = {path.name: path.read_bytes() for path in (fetched / "faulty" / kept.name).iterdir()}
