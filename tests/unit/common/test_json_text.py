@@ -32,7 +32,7 @@ def test_a_deeply_nested_text_is_an_error_of_value(text: str) -> None:
         parse_json(text)
 
 
-def test_other_texts_are_what_they_are() -> None:
+def test_other_documents_are_what_they_are() -> None:
     deep = "[" * 98 + '{"a": [], "b": "["}' + "]" * 98
     assert parse_json(deep) == json.loads(deep)
     assert (parse_json("1"), parse_json("[]"), parse_json(b'{"a": [1]}')) == (1, [], {"a": [1]})
