@@ -112,6 +112,22 @@ def test_the_search_for_lifted_checks_finds_them(line: str) -> None:
     assert not LIFTS.search("gpgcheck=1") and not LIFTS.search('"repo_gpgcheck": False')
 
 
+# Each with what makes the directory one of ours.
+REMOVED_RECURSIVELY = {
+    "plugins/module_utils/_files/archive_run.py": "hidden names next to the directory that the module owns by its record",
+    "plugins/module_utils/_health/evidence.py": "its marker",
+}
+
+
+def test_only_directories_of_ours_are_removed_recursively() -> None:
+    found = {
+        str(path)
+        for path in project_files(".py")
+        if path.parts[0] in ("plugins", "playbooks") and re.search(r"\brmtree\b|removedirs", (ROOT / path).read_text())
+    }
+    assert found == {*REMOVED_RECURSIVELY}
+
+
 _VARIABLE = "{{"
 _LOOKUPS = re.compile(r"\b(?:lookup|query|q)\(\s*'(?:ansible\.builtin\.|community\.general\.)?(\w+)'\s*(?:,\s*(.*))?")
 # Those that read a file of the controller or run a program on it.
