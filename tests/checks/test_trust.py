@@ -68,10 +68,10 @@ def test_signatures_are_checked_while_a_repository_is_enabled(path: Path) -> Non
 
 
 def test_the_search_for_tasks_without_checks_finds_them() -> None:
-    task = {"name": "Install it", "ansible.builtin.dnf": {"name": "/a.rpm", "disable_gpg_check": True}}
-    assert lifting([{"block": [task]}]) == ["Install it"]
-    assert lifting([{"name": "x", "dnf": {**task["ansible.builtin.dnf"], "disablerepo": "a"}}]) == ["x"]
-    assert lifting([{"ansible.builtin.dnf": {**task["ansible.builtin.dnf"], "disablerepo": "*"}}]) == []
+    given = {"name": "/a.rpm", "disable_gpg_check": True}
+    assert lifting([{"block": [{"name": "Install it", "ansible.builtin.dnf": given}]}]) == ["Install it"]
+    assert lifting([{"name": "x", "dnf": {**given, "disablerepo": "a"}}]) == ["x"]
+    assert lifting([{"ansible.builtin.dnf": {**given, "disablerepo": "*"}}]) == []
 
 
 def test_nothing_else_lifts_a_check_of_signatures() -> None:
@@ -114,7 +114,7 @@ def test_the_search_for_lifted_checks_finds_them(line: str) -> None:
 
 # Each with what makes the directory one of ours.
 REMOVED_RECURSIVELY = {
-    "plugins/module_utils/_files/archive_run.py": "hidden names next to the directory that the module owns by its record",
+    "plugins/module_utils/_files/archive_run.py": "hidden names next to a directory that its record shows to be ours",
     "plugins/module_utils/_health/evidence.py": "its marker",
 }
 

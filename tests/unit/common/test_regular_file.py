@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils import _common
-from ansible_collections.gpu.fleet.plugins.module_utils._common import regular_file
 from ansible_collections.gpu.fleet.plugins.module_utils._common.boot_cache import BootCache
 from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
 from ansible_collections.gpu.fleet.plugins.module_utils._common.regular_file import (
@@ -64,7 +63,7 @@ def test_a_file_that_becomes_a_fifo_after_the_first_look_is_an_error(
 ) -> None:
     path, real = fifo(tmp_path / "a"), os.stat
     (tmp_path / "file").touch()
-    monkeypatch.setattr(regular_file.os, "stat", lambda _path: real(tmp_path / "file"))
+    monkeypatch.setattr(os, "stat", lambda _path, **_how: real(tmp_path / "file"))
     with pytest.raises(OSError, match="no regular file"):
         open_regular(str(path))
 
@@ -95,6 +94,10 @@ def test_other_files_are_read_as_python_reads_them(tmp_path: Path) -> None:
     assert text_of("/proc/self/stat").startswith(f"{os.getpid()} ")
 
 
+def _kind(state: object) -> object:
+    return getattr(state, "kind", None)
+
+
 Damaged = Callable[[Path], object]
 READERS: dict[str, tuple[Damaged, object]] = {
     "HostFiles.read": (lambda path: HostFiles(str(path.parent)).read(f"/{path.name}"), None),
@@ -103,10 +106,10 @@ READERS: dict[str, tuple[Damaged, object]] = {
     "archive": (lambda path: archive.read_record(str(path.parent)), None),
     "file_set": (lambda path: file_set.observe(str(path)), None),
     "history": (lambda path: history.read(str(path.parent)), history.History()),
-    "announcement": (lambda path: announcement.read(str(path), 0.0).verdict, announcement.UNKNOWN),
+    "announcement": (lambda path: announcement.read(str(path), 0.0).verdict, "unknown"),
     "reboot": (lambda path: service.reboot_was_tried(["0"], str(path.parent)), False),
     "service_files": (lambda path: (service_files.read(str(path)) or "")[:7], "(owner "),
-    "managed": (lambda path: managed.path_state(HostFiles(str(path.parent)), f"/{path.name}").kind, "other"),
+    "managed": (lambda path: _kind(managed.path_state(HostFiles(str(path.parent)), f"/{path.name}")), "other"),
 }
 NAMES = {"archive": archive.RECORD, "history": history.FILE, "reboot": service.REBOOT_FILE.lstrip("/")}
 
