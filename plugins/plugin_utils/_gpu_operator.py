@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..module_utils._common.json_text import parse_json
 from ..module_utils._kubernetes.pods import OPERAND
 
 PAUSED = "paused-for-driver-upgrade"
@@ -134,7 +135,7 @@ def _paused(value: str) -> str:
 
 def _kept(metadata: Mapping[str, Any]) -> dict[str, str]:
     try:
-        found = json.loads((metadata.get("annotations") or {}).get(KEPT, "{}"))
+        found = parse_json((metadata.get("annotations") or {}).get(KEPT, "{}"))
     except ValueError:
         return {}
     # Whoever may annotate the node may also label it, but no other label is touched.

@@ -16,6 +16,8 @@ import socket
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from ..module_utils._common.json_text import parse_json
+
 _LONGEST = 4096
 
 
@@ -69,8 +71,8 @@ def _private(path: str, flags: int) -> int:
 
 def _read(text: str) -> Process | None:
     try:
-        return Process(**json.loads(text))
-    except (ValueError, TypeError, RecursionError):
+        return Process(**parse_json(text))
+    except (ValueError, TypeError):
         return None
 
 

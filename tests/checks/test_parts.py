@@ -30,6 +30,7 @@ _NIGHTLY = {
     "cuda_refusals",
     "driver_activation",
     "driver_sources",
+    "kills",
     "kubelet",
     "kubernetes_waits",
     "mps",

@@ -16,6 +16,7 @@ from typing import Any, Sequence
 from .atomic_write import atomic_write
 from .errors import ChangeError
 from .json_text import parse_json
+from .regular_file import text_of
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
@@ -72,8 +73,7 @@ class BootCache:
 
     def _read(self) -> dict[str, Any]:
         try:
-            with open(self._path, encoding="utf-8") as stream:
-                entries = parse_json(stream.read())
+            entries = parse_json(text_of(self._path))
         except (OSError, ValueError):
             return {}
         return entries if isinstance(entries, dict) else {}

@@ -9,8 +9,9 @@ import fnmatch
 import os
 from typing import Container
 
+from .regular_file import MOST_BYTES, decoded, open_regular, read_bytes
+
 _MAX_LINKS = 40
-_MOST_BYTES = 1 << 24
 
 
 class HostFiles:
@@ -24,19 +25,18 @@ class HostFiles:
         return self.root + path
 
     def read(self, path: str) -> str | None:
-        """The content of a text file, with undecodable bytes replaced."""
+        """The content of a text file, with undecodable bytes replaced; None for what is no regular file as well."""
         try:
-            with open(self.real(path), encoding="utf-8", errors="replace") as stream:
-                return stream.read()
+            return decoded(read_bytes(self.real(path)), "replace")
         except (OSError, ValueError):
             return None
 
     def read_bytes(self, path: str) -> bytes:
-        """The content of a file up to the first error, or a limit: a device may not be readable to its end."""
+        """The content of a file up to the first error, or a limit: that of a device may not be readable to its end."""
         content = b""
         try:
-            with open(self.real(path), "rb", buffering=0) as stream:
-                while len(content) < _MOST_BYTES:
+            with open_regular(self.real(path)) as stream:
+                while len(content) < MOST_BYTES:
                     part = stream.read(4096)
                     if not part:
                         break
@@ -112,15 +112,3 @@ class HostFiles:
                 done = ""
             left = target.strip("/").split("/") + left
         return path
-
-
-def read_text(path: str, newline: str | None = None) -> str | None:
-    """The content of a file, None when there is none; raises OSError, and UnicodeError for one that is not UTF-8.
-
-    With `newline` empty the ends of lines are those of the file.
-    """
-    try:
-        with open(path, encoding="utf-8", newline=newline) as file:
-            return file.read()
-    except FileNotFoundError:
-        return None

@@ -6,12 +6,25 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Iterable
+
+_DEEPEST = 100
+"""Levels. Newer versions of Python read thousands, with which functions that call themselves fail later."""
 
 
 def parse_json(text: str | bytes) -> Any:
-    """The value of a JSON text; raises ValueError, also for one that is nested too deeply for Python."""
+    """The value of a JSON text; raises ValueError, also for one that is nested too deeply."""
     try:
-        return json.loads(text)
+        value = json.loads(text)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
+    level = [value]
+    for _level in range(_DEEPEST):
+        level = [item for each in level if isinstance(each, (dict, list)) for item in _items(each)]
+        if not level:
+            return value
+    raise ValueError("it is nested too deeply")
+
+
+def _items(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value

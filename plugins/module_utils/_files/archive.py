@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import IO, Iterable, Mapping, Sequence
 
 from .._common.json_text import parse_json
+from .._common.regular_file import open_regular, text_of
 
 RECORD = ".gpu-fleet-archive.json"
 """The file in an unpacked directory that records its archive and its expected content."""
@@ -292,8 +293,7 @@ def parse(text: str) -> ArchiveRecord:
 def read_record(directory: str) -> ArchiveRecord | None:
     """The record of a directory; None where it is missing or cannot be read."""
     try:
-        with open(os.path.join(directory, RECORD), encoding="utf-8") as file:
-            return parse(file.read())
+        return parse(text_of(os.path.join(directory, RECORD)))
     except (OSError, UnicodeError, ArchiveError):
         return None
 
@@ -316,7 +316,7 @@ def _observed(path: str) -> Content:
         return Content(None, None, os.readlink(path))
     if not os.path.isfile(path):
         return Content(None, None, None)
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         return Content(checksum(file), os.fstat(file.fileno()).st_mode & 0o7777, None)
 
 

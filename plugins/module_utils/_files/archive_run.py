@@ -17,6 +17,7 @@ from ansible.module_utils.urls import open_url
 from .._common.arguments import check_path, shortened
 from .._common.errors import ChangeError, RunError
 from .._common.os_errors import advice
+from .._common.regular_file import open_regular
 from .archive import (
     RECORD,
     ArchiveError,
@@ -196,7 +197,7 @@ def _fetch_and_unpack(source: str, sha256: str, work: str, timeout: int) -> str:
 def _opened(source: str, timeout: int) -> Iterator[IO[bytes]]:
     """The archive's bytes, from a URL or a file."""
     is_url = "://" in source
-    with open_url(source, timeout=timeout, http_agent="gpu.fleet") if is_url else open(source, "rb") as stream:
+    with open_url(source, timeout=timeout, http_agent="gpu.fleet") if is_url else open_regular(source) as stream:
         yield stream
 
 

@@ -20,8 +20,8 @@ from ansible.module_utils.basic import AnsibleModule
 from .._common.arguments import check_path, shortened
 from .._common.atomic_write import atomic_write
 from .._common.errors import ChangeError, RunError
-from .._common.host_files import read_text
 from .._common.os_errors import advice
+from .._common.regular_file import read_text
 from .containerd import (
     Runtime,
     config_version,

@@ -16,7 +16,7 @@ from ansible.module_utils.basic import AnsibleModule
 from .._common.arguments import check_path, shortened
 from .._common.atomic_write import atomic_write
 from .._common.errors import ChangeError
-from .._common.host_files import read_text
+from .._common.regular_file import read_text
 from .containerd import Runtime
 from .containerd_run import NAME, NOT_IN_TOML
 from .crio import drop_in, monitor_path, program, runtime_path

@@ -15,9 +15,9 @@ from ansible.module_utils.basic import AnsibleModule
 from .._common.arguments import check_path
 from .._common.atomic_write import atomic_write
 from .._common.errors import ChangeError, RunError
-from .._common.host_files import read_text
 from .._common.masking import masked
 from .._common.os_errors import advice
+from .._common.regular_file import read_text
 from .daemon_json import Conflict, Options, OptionsError, conflicts, merge, parse, render, same
 
 _ATTEMPTS = 5

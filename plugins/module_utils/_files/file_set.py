@@ -17,6 +17,7 @@ from .._common.bounds import listed
 from .._common.errors import ChangeError, RunError
 from .._common.json_text import parse_json
 from .._common.os_errors import advice
+from .._common.regular_file import read_bytes, text_of
 from .._common.trust import refuse
 
 _NAMED = 5
@@ -80,8 +81,7 @@ def observe(path: str) -> File | None:
         status = os.lstat(path)
         if not stat.S_ISREG(status.st_mode):
             return None
-        with open(path, "rb") as file:
-            content = file.read().decode("utf-8", errors="surrogateescape")
+        content = read_bytes(path).decode("utf-8", errors="surrogateescape")
     except (FileNotFoundError, NotADirectoryError):
         return None
     return File(content, stat.S_IMODE(status.st_mode))
@@ -141,8 +141,7 @@ def _render_record(desired: Mapping[str, File], directories: Sequence[str]) -> F
 def _read_record(path: str) -> tuple[list[str], list[str]]:
     """Read which files and directories an earlier run made; none if the record is unreadable."""
     try:
-        with open(path, encoding="utf-8") as file:
-            record = parse_json(file.read())
+        record = parse_json(text_of(path))
         found: tuple[list[str], list[str]] = (list(record["files"]), list(record["directories"]))
         is_ours = all(isinstance(path, str) and path_objection(path) is None for paths in found for path in paths)
         return found if is_ours else ([], [])

@@ -24,6 +24,7 @@ from .._common.drain_reason import HEALTH, DrainReason
 from .._common.errors import ChangeError
 from .._common.json_text import parse_json
 from .._common.plain_text import one_line
+from .._common.regular_file import text_of
 from .._slurm import run as slurm
 from .._slurm.cluster import read_cluster
 from .._slurm.node import DRAINED, IN_SERVICE, KEEP
@@ -81,8 +82,7 @@ def document(health: Mapping[str, Any], interval: float, now: float) -> dict[str
 def read(path: str, now: float) -> Announcement:
     """The verdict in the file at the time `now`; unknown, with the reason, where there is none that counts."""
     try:
-        with open(path, encoding="utf-8") as file:
-            written = parse_json(file.read())
+        written = parse_json(text_of(path))
         age, verdict = now - written["time"], VERDICTS[VERDICTS.index(written["verdict"])]
         if not 0 <= age <= written["valid_s"]:
             return Announcement(UNKNOWN, found=f"the last verdict is {age:.0f} s old; see gpu-fleet-health.timer")

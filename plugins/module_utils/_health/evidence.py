@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import stat
 from dataclasses import dataclass, field
 from typing import Iterable, Mapping, Sequence
 
@@ -26,7 +27,9 @@ BUG_REPORT_SECONDS = 180.0
 MOST_COLLECTIONS = 5
 MOST_BYTES = 256 << 20
 """Of all collections together."""
-_NAME = re.compile(r"\d{8}T\d{6}Z")
+_NAME = re.compile(r"[0-9]{8}T[0-9]{6}Z")
+_MARKER = ".gpu-fleet-evidence"
+"""In each collection. The directory may be one that others use, with directories of the same kind of name."""
 
 
 @dataclass(frozen=True)
@@ -55,21 +58,32 @@ class Collection:
         try:
             # A directory that exists keeps its mode: it may be one that others use as well.
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-            os.makedirs(path, mode=0o700, exist_ok=True)
+            self._create(path)
             for name, text in self.documents.items():
                 atomic_write(os.path.join(path, name), text.encode("utf-8", "surrogateescape"), 0o600)
             if shutil.disk_usage(path).free > 2 * MOST_BYTES:
                 self._report_of_driver(path)
             else:
                 self.notes.append(f"{BUG_REPORT} was not run: less than {2 * MOST_BYTES >> 20} MiB are free")
-            for name in os.listdir(path):
+            names = sorted(name for name in os.listdir(path) if name != _MARKER)
+            for name in names:
                 os.chmod(os.path.join(path, name), 0o600)
             self._remove_oldest()
-            return Evidence(os.path.join(self.directory, self.name), sorted(os.listdir(path)), self.notes)
+            return Evidence(os.path.join(self.directory, self.name), names, self.notes)
         # ValueError: a path with a character that no path has.
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             return Evidence(notes=[*self.notes, f"evidence cannot be kept in {self.directory}: {reason}"])
+
+    @staticmethod
+    def _create(path: str) -> None:
+        """The directory with its marker, or that of a run in the same second; OSError where it is of others."""
+        try:
+            os.mkdir(path, 0o700)
+        except FileExistsError:
+            if not _is_own(path):
+                raise
+        atomic_write(os.path.join(path, _MARKER), b"", 0o600)
 
     def _report_of_driver(self, path: str) -> None:
         target = os.path.join(path, "nvidia-bug-report.log")
@@ -90,14 +104,26 @@ class Collection:
 
     def _remove_oldest(self) -> None:
         directory = self.root + self.directory
-        names = sorted(name for name in os.listdir(directory) if _NAME.fullmatch(name))
+        names = sorted(
+            name for name in os.listdir(directory) if _NAME.fullmatch(name) and _is_own(os.path.join(directory, name))
+        )
         sizes = [(name, _bytes_in(os.path.join(directory, name))) for name in names]
         for name in superseded(sizes):
             shutil.rmtree(os.path.join(directory, name))
 
 
+def _is_own(directory: str) -> bool:
+    """Whether this module has made the directory: it and its marker belong to us, and neither is a link."""
+    try:
+        found = [os.lstat(path) for path in (directory, os.path.join(directory, _MARKER))]
+    except OSError:
+        return False
+    modes = [stat.S_IFMT(status.st_mode) for status in found]
+    return modes == [stat.S_IFDIR, stat.S_IFREG] and {status.st_uid for status in found} == {os.geteuid()}
+
+
 def _bytes_in(directory: str) -> int:
-    return sum(os.path.getsize(os.path.join(directory, name)) for name in os.listdir(directory))
+    return sum(os.lstat(os.path.join(directory, name)).st_size for name in os.listdir(directory))
 
 
 def superseded(collections: Sequence[tuple[str, int]]) -> list[str]:

@@ -17,6 +17,7 @@ from .._common.atomic_write import atomic_write
 from .._common.errors import ChangeError
 from .._common.evidence_options import DIRECTORY, NEVER
 from .._common.json_text import parse_json
+from .._common.regular_file import text_of
 from .active_tests import DEFAULT_PYTHON
 from .announcement import document, held
 from .metrics import held_verdicts, metrics, readings
@@ -51,8 +52,7 @@ def export(options: Mapping[str, Any], now: float) -> tuple[str, dict[str, Any]]
 def main(arguments: Sequence[str]) -> int:
     """Write the files that the options in a JSON file name; the exit status."""
     try:
-        with open(arguments[0], encoding="utf-8") as file:
-            options = parse_json(file.read())
+        options = parse_json(text_of(arguments[0]))
         textfile, announced = options.pop("textfile"), options.pop("verdict")
         text, verdict = export(options, time.time())
         text += held_verdicts(held(verdict["verdict"], announced))

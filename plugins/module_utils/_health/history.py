@@ -12,6 +12,7 @@ from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 from .._common.atomic_write import atomic_write
 from .._common.json_text import parse_json
+from .._common.regular_file import text_of
 from . import growth
 from .network import PortHistory
 from .network import parsed as parsed_ports
@@ -195,8 +196,7 @@ def render(history: History) -> str:
 def read(directory: str) -> History:
     """The history in `directory`; empty where none can be read."""
     try:
-        with open(os.path.join(directory, FILE), encoding="utf-8") as stream:
-            return parse(stream.read())
+        return parse(text_of(os.path.join(directory, FILE)))
     except (OSError, ValueError):
         return History()
 

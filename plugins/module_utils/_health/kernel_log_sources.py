@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections import deque
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Callable, Sequence
 
 from .._common.host_files import HostFiles
+from .._common.regular_file import open_regular
 from .._common.runner import CHUNK_BYTES, CommandResult, find_executable, run, stream
 from . import xids
 from .journal_entries import Export, Feed, Json, Verbose, feed_for, why_unreadable
@@ -232,9 +232,7 @@ def _read_file(path: str, read: _Lines) -> str | None:
     """Read a file; the end of the reason where that is not possible."""
     feed: Feed | None = None
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            return ""
-        with open(path, "rb") as opened:
+        with open_regular(path) as opened:
             for part in iter(lambda: opened.read(CHUNK_BYTES), b""):
                 if feed is None:
                     reason = why_unreadable(part)

@@ -13,6 +13,7 @@ from typing import Callable, Iterable, Mapping, Sequence
 
 from .._common.distribution import uses_dpkg
 from .._common.host_files import HostFiles
+from .._common.regular_file import read_bytes
 from .._common.runner import CommandResult, find_executable, run_all
 from .packages import RPM_FORMAT, Package, parse_rpm, read_dpkg, read_version_locks
 from .record import Claims, PathState, Record
@@ -142,8 +143,7 @@ def path_state(files: HostFiles, path: str) -> PathState | None:
 def _content(path: str, status: os.stat_result) -> str:
     if status.st_size > BIG_BYTES:
         return f"stamp:{status.st_size}:{status.st_mtime_ns}"
-    with open(path, "rb") as stream:
-        return f"sha256:{hashlib.sha256(stream.read()).hexdigest()}"
+    return f"sha256:{hashlib.sha256(read_bytes(path)).hexdigest()}"
 
 
 def _show_units(units: Sequence[str]) -> list[str]:

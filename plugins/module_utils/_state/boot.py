@@ -21,6 +21,7 @@ from typing import Any, Callable, Iterable, Mapping, Sequence, TextIO
 
 from .._common import gpu_clients
 from .._common.errors import ChangeError, HostError, RunError, is_hang, is_hang_of_host
+from .._common.regular_file import text_of
 from .._common.runner import find_executable
 from .._common.systemd import Systemd, Unit
 from .._mig import run as mig_run
@@ -445,8 +446,7 @@ def check(path: str) -> int:
 
 
 def _read(path: str) -> StatePlan:
-    with open(path, encoding="utf-8") as stream:
-        return state_plan.parse(stream.read())
+    return state_plan.parse(text_of(path))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

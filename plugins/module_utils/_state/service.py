@@ -17,6 +17,7 @@ from .._common.errors import ChangeError
 from .._common.gpu_containers import reload_warning, running_gpu_containers
 from .._common.host_files import HostFiles
 from .._common.json_text import parse_json
+from .._common.regular_file import text_of
 from .._common.systemd import Systemd, Unit
 from . import service_files
 from .service_files import PLAN_FILE, UNIT, FileStep, Service
@@ -155,8 +156,7 @@ def _names(paths: Sequence[str], what: str) -> str:
 def reboot_was_tried(pending: Sequence[str], root: str = "") -> bool:
     """Whether a reboot was requested for exactly these GPUs, and has happened since."""
     try:
-        with open(root + REBOOT_FILE, encoding="utf-8") as stream:
-            record = parse_json(stream.read())
+        record = parse_json(text_of(root + REBOOT_FILE))
         return bool(record["pending"] == sorted(pending) and record["boot_id"] != _boot_id())
     except (OSError, ValueError, KeyError, TypeError):
         return False

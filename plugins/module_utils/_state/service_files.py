@@ -17,6 +17,7 @@ from .._common import gpu_clients
 from .._common.atomic_write import atomic_write
 from .._common.errors import ChangeError
 from .._common.os_errors import advice
+from .._common.regular_file import decoded, read_bytes
 from . import boot as boot_entry
 from .plan import BOOT_TIMEOUT
 
@@ -288,8 +289,7 @@ def read(path: str, mode: int = _MODE) -> str | None:
         status = os.lstat(path)
         if not stat.S_ISREG(status.st_mode) or stat.S_IMODE(status.st_mode) != mode or status.st_uid != os.geteuid():
             return f"(owner {status.st_uid}, mode {stat.filemode(status.st_mode)})\n"
-        with open(path, encoding="utf-8", errors="replace") as stream:
-            return stream.read()
+        return decoded(read_bytes(path), "replace")
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -9,7 +9,6 @@ own: a number that is none, or another size than requested, is a failure of that
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from dataclasses import dataclass, field, fields
 from statistics import median
 from typing import Any
 
+from ...module_utils._common.json_text import parse_json
 from ...module_utils._common.plain_text import one_line
 
 PREFIX = "gpu_fleet_accept_"
@@ -412,8 +412,8 @@ def _read_result(result: Any, options: Options, world: int) -> float | str:
     if result.get("rc") != 0:
         return _failure(result, options)
     try:
-        read = json.loads(str(result.get("stdout") or "").strip().splitlines()[-1])
-    except (IndexError, ValueError, RecursionError):
+        read = parse_json(str(result.get("stdout") or "").strip().splitlines()[-1])
+    except (IndexError, ValueError):
         return "it printed no result"
     if not isinstance(read, Mapping):
         return "it printed no result"

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from ...module_utils._common.json_text import parse_json
+from ...module_utils._common.regular_file import text_of
 from .documents import as_csv, as_json
 from .model import SCHEMA_VERSION, Host, Report
 from .page import as_html, make
@@ -35,11 +36,10 @@ def write(directory: str, hosts: Sequence[Host], time: str, check_mode: bool) ->
 def read_previous(path: str) -> tuple[Mapping[str, Any] | None, list[str]]:
     """The last report, None where there is none; one that cannot be used gives a warning."""
     try:
-        with open(path, encoding="utf-8") as stream:
-            previous = json.load(stream)
+        previous = parse_json(text_of(path))
     except FileNotFoundError:
         return None, []
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         return None, [f"{path} cannot be read, so that nothing is compared with the last report: {error}"]
     version = previous.get("schema_version") if isinstance(previous, dict) else None
     if version != SCHEMA_VERSION:

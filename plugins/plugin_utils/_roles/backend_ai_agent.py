@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...module_utils._common.json_text import parse_json
 from .._pip import pip_configuration, pip_errors
 from .._variable_forms import is_list, shown
 from .contract import Plan, Planner, is_true
@@ -608,7 +609,7 @@ def _host(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping
 def _runtimes(output: str) -> Collection[str] | None:
     """The names in what `docker info` prints; None for anything else."""
     try:
-        runtimes = json.loads(output)
+        runtimes = parse_json(output)
     except ValueError:
         return None
     return {*runtimes} if isinstance(runtimes, Mapping) else None

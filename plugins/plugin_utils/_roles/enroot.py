@@ -46,6 +46,9 @@ _STAMP = "/usr/local/share/pyxis/gpu-fleet"
 _ENROOT_STAMP = "/usr/share/enroot/gpu-fleet"
 _PARSER, _RESTRICTED = "/usr/sbin/apparmor_parser", _SYSCTL[2]
 _SETTINGS_FILE, _HOOKS = "/etc/enroot/enroot.conf.d/50-gpu-fleet.conf", "/etc/enroot/hooks.d"
+# As rpm names what no package provides; what the packages that are installed need is dnf's to resolve. A condition such
+# as "(a if b)" is no name that dnf installs.
+_MISSING = re.compile(r"\t(?!\()(\S.{0,200}) is needed by (?!\(installed\) )\S+")
 _PLUGIN = re.compile(r"^[ \t]*(?:required|optional)\s+(/[A-Za-z0-9._/-]{1,200}/spank_pyxis\.so)\s*$", re.MULTILINE)
 _INCLUDE = re.compile(r"^[ \t]*include\s+(/[A-Za-z0-9._/-]{1,200})/\*(?:\.conf)?\s*$", re.MULTILINE)
 _BUILD_PACKAGES = {"apt": ("gcc", "libc6-dev", "make"), "dnf": ("gcc", "make")}
@@ -378,6 +381,12 @@ def _slurm_refusals(requested: Request, slurm: re.Match[str] | None) -> Iterator
         )
 
 
+def dependencies(_variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
+    """What dnf installs before the packages. found: `lines` that `rpm --test` has printed."""
+    matches = (_MISSING.fullmatch(str(line)) for line in found["lines"])
+    return Plan(tasks={"names": sorted({match[1] for match in matches if match})})
+
+
 def plugin(variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
     """The line for pyxis and its file. found: `files`, results of slurp in the order of the plan's slurm_files."""
     requested = Request.read(variables)
@@ -413,4 +422,4 @@ def _content(result: Mapping[str, Any]) -> str | None:
         raise ValueError("content") from error
 
 
-PLANNER = Planner({"request": request, "plan": plan, "plugin": plugin})
+PLANNER = Planner({"request": request, "plan": plan, "dependencies": dependencies, "plugin": plugin})

@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...module_utils._common.json_text import parse_json
 from .docker import listed_image
 
 DEVICE_REQUESTS: Mapping[str, Mapping[str, Any]] = {
@@ -131,8 +131,8 @@ def lists_of_podman(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return {}
     containers, images, version, unit = (str(one.get("stdout") or "") for one in results)
     return {
-        "containers": json.loads(containers),
-        "images": json.loads(images),
+        "containers": parse_json(containers),
+        "images": parse_json(images),
         "version": version.split()[-1] if version.split() else "",
         "restart_unit": unit,
     }

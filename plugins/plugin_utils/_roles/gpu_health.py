@@ -32,6 +32,7 @@ from .._compatibility import CompatibilityError, check, read_request
 from .._health_reports import junit
 from .._registry_failures import registry_failure
 from .._variable_forms import form_refusals
+from . import gpu_health_evidence
 from .container_toolkit import known_vulnerabilities
 from .contract import Plan, Planner
 from .gpu_containers_engines import DEVICE_REQUESTS, TOOLKIT_MODE, gpu_mode
@@ -468,6 +469,8 @@ PLANNER = Planner(
         "result": _result,
         "verdict": _verdict,
         "report": _report,
+        "evidence": gpu_health_evidence.files,
+        "fetched": gpu_health_evidence.fetched,
     },
     others=(TOOLKIT_MODE, _DRIVER_VERSION, _EXPECTED_GPUS),
 )

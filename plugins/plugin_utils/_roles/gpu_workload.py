@@ -9,12 +9,12 @@ whoever made the image or the environment.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ...module_utils._common.json_text import parse_json
 from ...module_utils._common.plain_text import one_line
 from .._compatibility import CompatibilityError, check, read_request
 from .._pip import pip_configuration, pip_errors
@@ -357,8 +357,8 @@ def read_document(output: str) -> Mapping[str, Any] | None:
         if not line.lstrip().startswith('{"framework"'):
             continue
         try:
-            document = json.loads(line)
-        except (ValueError, RecursionError):
+            document = parse_json(line)
+        except ValueError:
             continue
         if isinstance(document, dict) and isinstance(document.get("devices"), list):
             return document

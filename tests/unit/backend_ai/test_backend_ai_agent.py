@@ -236,6 +236,30 @@ def test_an_agent_is_removed_only_where_no_sessions_are_known_to_run(tmp_path: P
     assert '"msg": "removed"' not in output
 
 
+@pytest.mark.plays
+@pytest.mark.parametrize(("requirements", "refuses"), [("/etc/shadow", True), ("", False)])
+def test_facts_that_become_variables_name_no_file_of_the_controller(
+    tmp_path: Path, requirements: str, *, refuses: bool
+) -> None:
+    tasks = yaml.safe_load((ROOT / "roles" / "backend_ai_agent" / "tasks" / "main.yml").read_text())
+    (refusal,) = (task for task in tasks if "ansible.builtin.include_role" in task)
+    assert tasks.index(refusal) == 1, "before a task that changes the host"
+    play = {
+        "hosts": "localhost",
+        "connection": "local",
+        "gather_facts": False,
+        # The host's, as a plan has what a host has set as well.
+        "vars": {"__backend_ai_agent_plan": {"requirements": requirements}},
+        "tasks": [
+            {"block": [refusal], "rescue": [{"ansible.builtin.debug": {"var": "ansible_failed_result.msg"}}]},
+            {"ansible.builtin.debug": {"msg": "goes on"}, "when": "ansible_failed_result is not defined"},
+        ],
+    }
+    output = run_play(tmp_path, play, env={"ANSIBLE_INJECT_FACT_VARS": "true"})
+    assert ("inject_facts_as_vars is true, so that a host decides" in output) == refuses
+    assert ('"msg": "goes on"' in output) != refuses
+
+
 @pytest.mark.parametrize("docker", ["", "null", "Cannot connect", '["runc"]'])
 def test_a_host_that_still_lacks_docker_has_a_plan_for_check_mode(docker: str) -> None:
     assert len(on_host({"docker": docker})["refusals"]) == 1

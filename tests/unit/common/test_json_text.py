@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -18,14 +19,23 @@ from ansible_collections.gpu.fleet.plugins.module_utils._health.history import H
 from ansible_collections.gpu.fleet.plugins.module_utils._health.history import parse as parse_history
 from ansible_collections.gpu.fleet.plugins.module_utils._managed.record import RecordError
 from ansible_collections.gpu.fleet.plugins.module_utils._managed.record import parse as parse_record
+from ansible_collections.gpu.fleet.plugins.plugin_utils._gpu_operator import KEPT, resume
 
 DEEP = "[" * 100_000
 MODULE_UTILS = Path(_common.__path__[0]).parent
 
 
-def test_a_deeply_nested_text_is_an_error_of_value() -> None:
+@pytest.mark.parametrize("text", [DEEP, "[" * 101 + "]" * 101, '{"a":' * 101 + "0" + "}" * 101])
+def test_a_deeply_nested_text_is_an_error_of_value(text: str) -> None:
+    """Newer versions of Python read thousands of levels."""
     with pytest.raises(ValueError, match="nested too deeply"):
-        parse_json(DEEP)
+        parse_json(text)
+
+
+def test_other_documents_are_what_they_are() -> None:
+    deep = "[" * 98 + '{"a": [], "b": "["}' + "]" * 98
+    assert parse_json(deep) == json.loads(deep)
+    assert (parse_json("1"), parse_json("[]"), parse_json(b'{"a": [1]}')) == (1, [], {"a": [1]})
 
 
 @pytest.mark.parametrize("text", [DEEP, '{"a": {"key": null, "text": ' + DEEP, "[]", '{"a": 1}', "", "\udcff"])
@@ -47,10 +57,15 @@ def test_files_of_others_are_refused_or_left_out() -> None:
         parse_daemon_json(DEEP)
 
 
-def test_no_other_code_on_the_hosts_parses_json_by_itself() -> None:
+def test_an_annotation_of_a_node_that_is_nested_deeply_is_none_of_ours() -> None:
+    assert resume({"labels": {}, "annotations": {KEPT: DEEP}}) == {"labels": {}, "annotations": {KEPT: None}}
+
+
+def test_no_other_code_parses_json_by_itself() -> None:
+    plugins = MODULE_UTILS.parent
     found = {
-        str(path.relative_to(MODULE_UTILS))
-        for path in MODULE_UTILS.rglob("*.py")
+        str(path.relative_to(plugins))
+        for path in plugins.rglob("*.py")
         if re.search(r"json\.loads?\((?!json\.dumps)", path.read_text())
     }
-    assert found == {"_common/json_text.py"}
+    assert found == {"module_utils/_common/json_text.py"}

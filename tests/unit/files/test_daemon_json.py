@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,13 @@ def test_a_file_that_is_no_json_object_is_refused_and_left_untouched(run: Any, p
     assert str(place) in result["msg"] and "JSON" in result["msg"]
     assert place.read_text() == text
     assert [path.name for path in place.parent.iterdir()] == ["daemon.json"]
+
+
+def test_a_fifo_is_refused_at_once(run: Any, place: Path) -> None:
+    place.parent.mkdir()
+    os.mkfifo(place)
+    result = run(options={"debug": True})
+    assert result["failed"] is True and f"{place}" in result["msg"] and "it is no regular file" in result["msg"]
 
 
 def test_a_file_as_desired_is_not_rewritten_in_another_format(run: Any, place: Path) -> None:

@@ -116,7 +116,7 @@ def test_report_of_the_driver(case: str, tmp_path: Path) -> None:
     assert found == Evidence(f"{DIRECTORY}/{NAME}", ["kernel.log", *files], notes)
     directory = tmp_path / DIRECTORY.lstrip("/")
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in directory.rglob("*")}
-    assert modes == {NAME: 0o700, **dict.fromkeys(found.files, 0o600)}
+    assert modes == {NAME: 0o700, **dict.fromkeys((".gpu-fleet-evidence", *found.files), 0o600)}
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
 
 
@@ -128,6 +128,52 @@ def test_old_ones_make_room_and_other_files_stay(tmp_path: Path) -> None:
         collected(tmp_path, f"2026050{day}T090000Z", program({"": 1}))
     names = sorted(path.name for path in directory.iterdir())
     assert names == [*(f"2026050{day}T090000Z" for day in range(3, 8)), "notes.txt"]
+
+
+def of_others(directory: Path, kind: str) -> Path:
+    """A file below a directory that has the name of a collection, and is none, or is one of another."""
+    theirs = directory / "20260401T000000Z"
+    if kind == "a link":
+        kept = directory.parent / "backups"
+        theirs.symlink_to(kept)
+    else:
+        kept = theirs
+    kept.mkdir()
+    if kind == "a marker that is a link":
+        (kept / ".gpu-fleet-evidence").symlink_to("/etc/hostname")
+    elif kind != "no marker":
+        (kept / ".gpu-fleet-evidence").touch()
+    if kind == "of a user":
+        os.chown(kept / ".gpu-fleet-evidence", 12345, 12345)
+    (kept / "backup.tar").touch(0o644)
+    return kept / "backup.tar"
+
+
+@pytest.mark.parametrize("kind", ["no marker", "a link", "a marker that is a link", "of a user"])
+def test_directories_of_others_with_such_a_name_stay(tmp_path: Path, kind: str) -> None:
+    directory = tmp_path / DIRECTORY.lstrip("/")
+    directory.mkdir(parents=True)
+    theirs = of_others(directory, kind)
+    (directory / "20260402T000000Z").touch()
+    for day in range(1, 8):
+        assert collected(tmp_path, f"2026050{day}T090000Z", program({"": 1})).notes == []
+    assert theirs.exists() and (directory / "20260402T000000Z").exists()
+    assert len([path for path in directory.iterdir() if path.name.startswith("202605")]) == 5
+
+
+@pytest.mark.parametrize("kind", ["no marker", "a link", "a marker that is a link", "of a user"])
+def test_nothing_is_written_to_a_directory_of_others(tmp_path: Path, kind: str) -> None:
+    directory = tmp_path / DIRECTORY.lstrip("/")
+    directory.mkdir(parents=True)
+    theirs = of_others(directory, kind)
+    found = collected(tmp_path, "20260401T000000Z", program({}))
+    assert found == Evidence(notes=[f"evidence cannot be kept in {DIRECTORY}: File exists"])
+    assert not (theirs.parent / "kernel.log").exists() and stat.S_IMODE(theirs.stat().st_mode) == 0o644
+
+
+def test_two_collections_in_one_second_are_one(tmp_path: Path) -> None:
+    for _run in range(2):
+        assert collected(tmp_path, NAME, program({})).files == ["kernel.log"]
 
 
 def test_a_directory_that_exists_keeps_its_mode(host: HealthHost) -> None:

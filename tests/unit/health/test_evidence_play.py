@@ -73,11 +73,12 @@ def simulated(directory: Path, **variables: Any) -> dict[str, Any]:
     }
 
 
-def mock(directory: Path, module: str) -> dict[str, Any]:
+def mock(directory: Path, module: str, **stat_of_file: Any) -> dict[str, Any]:
     """The variables of a host on which one module has kept a file, and nothing else runs."""
+    stat_of_file = {"isreg": True, "size": 4, **stat_of_file}
     kept = directory / "evidence" / NAME / "kernel.log"
     evidence = {"directory": str(kept.parent), "files": [kept.name], "notes": []}
-    status = {"exists": True, "isdir": False, "checksum": hashlib.sha1(b"Xid\n").hexdigest()}
+    status = {"exists": True, "isdir": False, "checksum": hashlib.sha1(b"Xid\n").hexdigest(), **stat_of_file}
     results = {module: {**STATE, "evidence": evidence}, "stat": {"changed": False, "stat": status}}
     variables = mock_variables(directory, MockHost(results=results))
     kept.parent.mkdir(parents=True)
@@ -100,16 +101,17 @@ def test_evidence_is_kept_and_fetched(tmp_path: Path) -> None:
     directory = tmp_path / "faulty" / "evidence"
     (kept,) = directory.iterdir()
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in kept.iterdir()}
-    assert modes == dict.fromkeys(("facts.json", "health.json", "kernel.log", "nvidia-bug-report.log.gz"), 0o600)
+    names = (".gpu-fleet-evidence", "facts.json", "health.json", "kernel.log", "nvidia-bug-report.log.gz")
+    assert modes == dict.fromkeys(names, 0o600)
     assert {stat.S_IMODE(path.stat().st_mode) for path in (directory, kept)} == {0o700}
     assert "Xid (PCI:0000:07:00): 95" in (kept / "kernel.log").read_text()
     copies = {path.name: path.read_bytes() for path in (fetched / "faulty" / kept.name).iterdir()}
-    assert copies == {path.name: path.read_bytes() for path in kept.iterdir()}
+    assert copies == {path.name: path.read_bytes() for path in kept.iterdir() if path.name[0] != "."}
     assert stat.S_IMODE((fetched / "faulty").stat().st_mode) == 0o700
 
     # What gpu_state kept before a reset, and what was kept before a reboot, which comes after it.
-    assert (tmp_path / "reset" / "modules").read_text().split() == ["gpu_state", "stat"]
-    assert (tmp_path / "rebooted" / "modules").read_text().split()[:2] == ["gpu_health", "stat"]
+    assert (tmp_path / "reset" / "modules").read_text().split() == ["gpu_state", "stat", "stat"]
+    assert (tmp_path / "rebooted" / "modules").read_text().split()[:3] == ["gpu_health", "stat", "stat"]
     for name in ("reset", "rebooted"):
         assert (fetched / name / NAME / "kernel.log").read_text() == "Xid\n"
 
@@ -150,6 +152,17 @@ def test_a_host_names_no_file_of_the_controller(directory: str, name: str, writt
         written
     )
     assert ("host: evidence of a fault stays on the host" in text) is not bool(written)
+
+
+@pytest.mark.parametrize("found", [{"isreg": False}, {"size": (256 << 20) + 1}, {"size": "much"}])
+def test_only_regular_files_within_a_bound_are_fetched(found: dict[str, Any], tmp_path: Path) -> None:
+    fetched = tmp_path / "fetched"
+    inventory = tmp_path / "inventory.json"
+    hosts = {"host": mock(tmp_path / "host", "gpu_health", **found)}
+    inventory.write_text(json.dumps({"all": {"hosts": hosts, "vars": {"gpu_fleet_evidence_fetch_to": str(fetched)}}}))
+    play = {"hosts": "all", "gather_facts": False, "tasks": [part_of_role("common", "evidence.yml", "host")]}
+    assert "host: evidence of a fault stays on the host: " in run_play(tmp_path, play, inventory=inventory)
+    assert [path for path in fetched.rglob("*") if path.is_file()] == []
 
 
 def test_evidence_that_cannot_be_written_is_reported(tmp_path: Path) -> None:

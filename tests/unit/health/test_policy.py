@@ -80,6 +80,7 @@ class Case:
 
 PLACE = "PCI:0000:06:00"
 ON_BUS = "00000000:06:00.0"
+GT_710 = "00000000:03:00.0"
 INIT_FAILED = "NVRM: GPU 0000:06:00.0: RmInitAdapter failed!"
 PROBE_FAILED = "NVRM: The NVIDIA probe routine failed for 1 device(s)."
 UNSUPPORTED = (
@@ -99,7 +100,12 @@ LEGACY = (
 )
 PASSED = {"pci_bus_id": "00000000:0a:00.0", "driver": "vfio-pci", "passed_through": True}
 EXCLUDED = {"pci_bus_id": "00000000:0b:00.0", "driver": "nvidia", "excluded": True}
-NEXT_TO_GT_710 = {"unhealthy": [{"gpu": ON_BUS, "code": "gpu_unused", "message": "it has no driver"}]}
+NEXT_TO_GT_710 = {"unhealthy": [{"gpu": GT_710, "code": "gpu_unused", "message": "it has no driver"}]}
+
+
+def of_card(log: tuple[str, ...]) -> tuple[str, ...]:
+    """The lines about the display card instead of the first GPU."""
+    return tuple(line.replace("06:00.0", "03:00.0") for line in log)
 
 
 def xid(code: int, text: str = "text") -> str:
@@ -432,7 +438,9 @@ CASES: dict[str, list[Case]] = {
         Case("fail", "configure", facts={"gpus": []}, log=(*before, f"{INIT_FAILED} (0x63:0x0:1905)"))
         for before in ((), ("NVRM: Open nvidia.ko is only ready for use on Data Center GPUs.",))
     ],
-    "display_unsupported": [Case("info", "none", facts=NEXT_TO_GT_710, log=log) for log in (UNSUPPORTED, LEGACY)],
+    "display_unsupported": [
+        Case("info", "none", facts=NEXT_TO_GT_710, log=of_card(log)) for log in (UNSUPPORTED, LEGACY)
+    ],
     "driver_unsupported": [Case("fail", "update_software", facts={"gpus": []}, log=UNSUPPORTED)],
     "probe_unsupported": [Case("fail", "update_software", facts={"gpus": []}, log=(*UNSUPPORTED, PROBE_FAILED))],
     "driver_conflict": [
@@ -754,7 +762,7 @@ def test_a_host_that_keeps_no_gpu_for_itself_is_healthy(reason: str, healthy: di
 def test_an_old_display_card_fails_no_host(
     log: tuple[str, ...], recorded: int, verdict: str, healthy: dict[str, Any]
 ) -> None:
-    case = Case("", "", facts=NEXT_TO_GT_710, log=log, models=("NVIDIA H200",) * recorded)
+    case = Case("", "", facts=NEXT_TO_GT_710, log=of_card(log), models=("NVIDIA H200",) * recorded)
     assert evaluate(TABLE, observed(healthy, case)).verdict() == verdict
 
 

@@ -109,6 +109,26 @@ def test_check_mode_on_a_bare_host_predicts_packages_files_and_units() -> None:
     assert planned(job_gpus=False).tasks["predicted"] == (f"download {DEB['url']}", f"install {FILE}")
 
 
+# As rpm 4.18 prints it for two packages with enroot's relations (pkg/rpm/SPECS/enroot.spec) and a condition.
+TESTED = """\
+error: Failed dependencies:
+\t(jq if squashfs-tools) is needed by enroot-3.5-1.noarch
+\t/etc/jq.conf is needed by enroot-3.5-1.noarch
+\tjq >= 1.5 is needed by enroot-3.5-1.noarch
+\tjq >= 1.5 is needed by enroot+caps-3.5-1.noarch
+\tenroot = 3.4-1 is needed by (installed) enroot+hooks-3.4-1.noarch
+"""
+
+
+def test_dnf_installs_first_what_rpm_lacks() -> None:
+    def names(text: str) -> Any:
+        found = {"lines": text.splitlines()}
+        return PLANNER.stages["dependencies"](variables(), {}, found).tasks["names"]  # type: ignore[union-attr]
+
+    assert names(TESTED) == ["/etc/jq.conf", "jq >= 1.5"]
+    assert names("\tpackage enroot-3.5-1.noarch is already installed\n") == []
+
+
 def test_pyxis_is_built_again_for_another_slurm() -> None:
     stamp = hashlib.sha256(f"{SOURCE['sha256']} 24.11.5\n".encode()).hexdigest()
     files = {"/usr/local/share/pyxis/gpu-fleet": stamp}

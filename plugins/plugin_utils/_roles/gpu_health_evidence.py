@@ -1,0 +1,47 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which files of the evidence on a host are fetched to the controller. Private to this collection. Pure: no Ansible.
+
+A host may return any names and sizes: files are written on the controller under the names that gpu_health gives, not
+more than it ever keeps.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...module_utils._health.evidence import MOST_BYTES
+
+_MOST_FILES = 64
+_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+_DIRECTORY = re.compile(r"(?:/(?!\.\./)[^/\n]+)*/[0-9]{8}T[0-9]{6}Z")
+
+
+def files(_variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The names that are looked at. `evidence`: directory and files, as the modules return them."""
+    evidence = given["evidence"]
+    names = [str(name) for name in evidence.get("files") or ()]
+    is_named = _DIRECTORY.fullmatch(str(evidence.get("directory") or "")) is not None
+    found = [name for name in names if is_named and _FILE.fullmatch(name)][:_MOST_FILES]
+    return {"files": found, "others": len(names) - len(found)}
+
+
+def fetched(_variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The names that are fetched, and what stays. `named`: the result of `files`; `found`: results of stat."""
+    results: Sequence[Mapping[str, Any]] = given["found"]
+    regular = {str(one["item"]): int(one["stat"]["size"]) for one in results if one["stat"].get("isreg") is True}
+    left = []
+    if given["named"]["others"]:
+        left.append(
+            f"its directory or {given['named']['others']} of its files have other names than gpu_health gives, or "
+            f"there are more than {_MOST_FILES}"
+        )
+    if len(regular) < len(results):
+        left.append(f"{len(results) - len(regular)} of them are no regular files")
+    is_bounded = min(regular.values(), default=0) >= 0 and sum(regular.values()) <= MOST_BYTES
+    if not is_bounded:
+        left.append(f"they have more than {MOST_BYTES >> 20} MiB together, which is all that gpu_health keeps")
+    return {"files": list(regular) if is_bounded else [], "left": "; ".join(left)}
