@@ -16,7 +16,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._health_reports import j
 def health_junit(health: Mapping[str, Any], host: str, fail_on: str = "fail") -> str:
     """The filter: `health` is the result of the module gpu_health."""
     try:
-        return junit(health_of(health_of(health)), host, fail_on)
+        return junit(health_of(health), host, fail_on)
     except FormError as error:
         raise AnsibleFilterError(
             f"gpu.fleet.health_junit takes the result of gpu.fleet.gpu_health, of which {error}"

@@ -441,7 +441,7 @@ def _failure(result: Ended, options: Options) -> str:
     if result.rc is None and result.finished in (0, False):
         return f"it did not end within {options.timeout_s} s"
     lines = (result.stderr or result.msg or "").strip().splitlines()
-    return f"it failed: {lines[-1].strip() if lines else 'no reason given'}"
+    return f"it failed: {lines[-1][:_LONGEST_STDERR].strip() if lines else 'no reason given'}"
 
 
 def result_of(results: Any, number: int) -> Any:
@@ -493,7 +493,8 @@ def judge(
     problems: dict[str, tuple[str, ...]] = {name: (reason,) for name, reason in (lost or {}).items()}
     read = {name: read_tests((tests or {}).get(name), one.options.tests) for name, one in members.items()}
     for name in members:
-        found = () if common else (*_failures(name, pairs, right), *_slowness(name, best, middle, members[name]))
+        own = (*_failures(name, pairs, right), *_slowness(name, best, middle, members[name]), *_alone(name, runs))
+        found = () if common else own
         found = (*found, below[name]) if name in below and not common else found
         # What a host computes alone has no cause in common with others.
         found = (*found, *(read[name][1] if members[name].options.tests else ()))
@@ -509,7 +510,7 @@ def _common(runs: Sequence[Run], pairs: Sequence[Run], right: Sequence[Run]) -> 
         yield f"no pair of hosts has a right sum, of which the cause is common: {_reason(pairs[0])}"
         return
     for run in runs:
-        if run.round == ALL and not run.is_right and len(right) == len(pairs):
+        if run.round == ALL and len(run.reasons) > 1 and len(right) == len(pairs):
             yield f"each pair of hosts has right sums, and all hosts together have none: {_reason(run)}"
 
 
@@ -520,7 +521,8 @@ def _reason(run: Run) -> str:
 def _failures(name: str, pairs: Sequence[Run], right: Sequence[Run]) -> Iterator[str]:
     """Why a host is to blame for failures: all its pairs failed, or one with a host that has no other failure."""
     own = [run for run in pairs if name in run.hosts]
-    failed = [run for run in own if not run.is_right]
+    # Where its own result is right, only the other one's is not.
+    failed = [run for run in own if name in run.reasons]
     if not failed:
         return
     broken = {one for run in pairs for one in run.hosts if not any(one in other.hosts for other in right)}
@@ -537,6 +539,14 @@ def _failures(name: str, pairs: Sequence[Run], right: Sequence[Run]) -> Iterator
         (partner,) = {*run.hosts} - {name}
         if partner not in broken:
             yield f"the pair with {partner} failed, and other pairs of both did not: {_reason(run)}"
+
+
+def _alone(name: str, runs: Sequence[Run]) -> Iterator[str]:
+    """That a host alone has no result of all hosts together: a sum is that of all of them, or of none."""
+    for run in runs:
+        if run.round == ALL and [*run.reasons] == [name]:
+            others = "the others have right sums of all hosts together" if len(run.hosts) > 1 else "its sums failed"
+            yield f"{others}: {_reason(run)}"
 
 
 def _slowness(name: str, best: Mapping[str, float], middle: float, member: Member) -> Iterator[str]:

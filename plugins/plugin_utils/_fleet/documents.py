@@ -20,7 +20,6 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import yaml
 from ansible_collections.gpu.fleet.plugins.module_utils._health.policy import REMEDIES, VERDICTS
-from ansible_collections.gpu.fleet.plugins.modules import gpu_health, report_facts
 
 WHAT_TO_DO = "no module of this collection returns that: check who changed the host"
 
@@ -84,12 +83,12 @@ class FormError(ValueError):
 
     def within(self, name: object) -> FormError:
         """The error as that of what the value is in: a name, or the number of an element."""
-        step = f"[{name}]" if isinstance(name, int) else str(name)
+        step = f"[{name}]" if isinstance(name, int) else str(name)[:_LONGEST_LINK]
         joined = self.place if not self.place or self.place.startswith("[") else f".{self.place}"
         return type(self)(self.wrong, f"{step}{joined}")
 
 
-class _TooMuch(FormError):
+class _TooMuchError(FormError):
     """That of the whole document."""
 
     def __str__(self) -> str:
@@ -100,9 +99,9 @@ class _TooMuch(FormError):
 class Form:
     """What a value may be: its kind, whether it may be null, and its bounds.
 
-    members: of a dictionary; what else it has is left out. element: of a list. make: what the read members become. One
-    that is `optional` may be missing, and is then left out. most: the largest number, the longest text, the longest
-    list.
+    members: of a dictionary; what else it has is left out. element: of a list, or of a dictionary with any names. make:
+    what the read members become. One that is `optional` may be missing, and is then left out; `name` is that of the
+    document, where its field has another. most: the largest number, the longest text, the longest list.
     """
 
     kind: str
@@ -111,6 +110,7 @@ class Form:
     element: Form | None = None
     make: Callable[..., Any] = dict
     optional: bool = False
+    name: str = ""
     least: float = -_LARGEST
     most: float = _LARGEST
     choices: Sequence[str] = ()
@@ -126,7 +126,7 @@ class _Budget:
     def take(self, text: int = 0) -> None:
         self.values, self.text = self.values - 1, self.text - text
         if self.values < 0 or self.text < 0:
-            raise _TooMuch("")
+            raise _TooMuchError("")
 
 
 # What a module documents
@@ -146,6 +146,9 @@ def health_of(result: object) -> dict[str, Any]:
 
 @cache
 def _documented() -> tuple[Form, Form]:
+    # The callbacks of each run read dataclasses alone.
+    from ansible_collections.gpu.fleet.plugins.modules import gpu_health, report_facts  # noqa: PLC0415
+
     facts, health = yaml.safe_load(report_facts.RETURN), yaml.safe_load(gpu_health.RETURN)
     return _form_of("", facts["host"]), _form_of("", {"type": "dict", "contains": health})
 
@@ -320,6 +323,182 @@ class Printed:
     world: int | None = None
 
 
+# What a run shows of its hosts at its end; any part of it may not have been read.
+
+
+@dataclass(frozen=True)
+class Message:
+    """A finding for people."""
+
+    verdict: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The result of the module gpu_health; without a verdict it has failed."""
+
+    verdict: str | None = None
+    remedy: str | None = None
+    findings: tuple[Message, ...] = ()
+    driver_version: str | None = None
+    gpus: tuple[PlacedGpu, ...] = ()
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a container has seen."""
+
+    gpus: int | None = None
+    mig_devices: int | None = None
+    mode: str | None = None
+
+
+@dataclass(frozen=True)
+class RoleHealth:
+    """The fact gpu_health_result of the role."""
+
+    ok: bool | None = None
+    verdict: str | None = None
+    remedy: str | None = None
+    reasons: tuple[str, ...] | None = None
+    notes: tuple[str, ...] | None = None
+    findings: tuple[Message, ...] | None = None
+    containers: Seen | None = None
+
+
+@dataclass(frozen=True)
+class Device:
+    """What is only counted."""
+
+
+@dataclass(frozen=True)
+class ListedGpu:
+    """A GPU of nvidia_smi_facts."""
+
+    index: int | None = None
+    name: str | None = None
+    ecc_mode_current: str | None = None
+    ecc_mode_pending: str | None = None
+    mig_mode_current: str | None = None
+    mig_mode_pending: str | None = None
+    mig_devices: tuple[Device, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Listed:
+    """The fact nvidia_smi."""
+
+    reason: str | None = None
+    driver_version: str | None = None
+    cuda_version: str | None = None
+    gpus: tuple[ListedGpu, ...] | None = None
+    pci_gpus: tuple[Device, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Version:
+    """A version of anything."""
+
+    version: str | None = None
+
+
+@dataclass(frozen=True)
+class DriverVersions:
+    """The driver on the disk and the loaded one."""
+
+    library_version: str | None = None
+    loaded_version: str | None = None
+
+
+@dataclass(frozen=True)
+class Libraries:
+    """Libraries of CUDA."""
+
+    cudnn: tuple[Version, ...] = ()
+    nccl: tuple[Version, ...] = ()
+    tensorrt: tuple[Version, ...] = ()
+
+
+@dataclass(frozen=True)
+class Services:
+    """Services of the driver."""
+
+    fabric_manager: Version = field(default_factory=Version)
+
+
+@dataclass(frozen=True)
+class Cuda:
+    """The fact cuda."""
+
+    driver: DriverVersions = field(default_factory=DriverVersions)
+    toolkits: tuple[Version, ...] = ()
+    libraries: Libraries = field(default_factory=Libraries)
+    services: Services = field(default_factory=Services)
+    container_toolkit: Version = field(default_factory=Version)
+
+
+@dataclass(frozen=True)
+class Drift:
+    """What has drifted since the last run of a role."""
+
+    message: str
+
+
+@dataclass(frozen=True)
+class Record:
+    """The record of a role in the fact gpu_fleet_managed."""
+
+    drift: tuple[Drift, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Packages:
+    """Of the fact packages those of Docker."""
+
+    docker_ce: tuple[Version, ...] = field(default=(), metadata={"name": "docker-ce"})
+    docker_io: tuple[Version, ...] = field(default=(), metadata={"name": "docker.io"})
+    moby_engine: tuple[Version, ...] = field(default=(), metadata={"name": "moby-engine"})
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Of the facts of a host what a run shows at its end."""
+
+    packages: Packages | None = None
+    nvidia_smi: Listed | None = None
+    cuda: Cuda | None = None
+    gpu_fleet_managed: Mapping[str, Record] | None = None
+    gpu_health_result: RoleHealth | None = None
+    nvidia_container_toolkit_seen: Seen | None = None
+
+
+@dataclass(frozen=True)
+class Work:
+    """The plan of host_facts."""
+
+    work: tuple[str, ...] | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a task has changed, and why."""
+
+    changed: Scalar = None
+    reason: Scalar = None
+    commands: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Done(Change):
+    """The result of a task of our modules, as far as it is shown at the end of a run."""
+
+    ansible_facts: Facts | None = None
+    plan: Work | None = None
+    results: tuple[Change, ...] | None = None
+
+
 def read(document: type[_Document], value: object) -> _Document:
     """What the dataclass has of a document; raises FormError."""
     found: _Document = _read(_form_of_class(document), value, _Budget())
@@ -330,30 +509,31 @@ def read(document: type[_Document], value: object) -> _Document:
 def _form_of_class(document: Any) -> Form:
     hints = get_type_hints(document)
     members = {
-        one.name: _form_of_hint(
-            one.name, hints[one.name], optional=one.default is not MISSING or one.default_factory is not MISSING
+        one.name: replace(
+            _form_of_hint(one.name, hints[one.name]),
+            optional=one.default is not MISSING or one.default_factory is not MISSING,
+            name=one.metadata.get("name", ""),
         )
         for one in fields(document)
     }
     return Form("dict", members=members, make=document)
 
 
-def _form_of_hint(name: str, hint: Any, *, optional: bool) -> Form:
+def _form_of_hint(name: str, hint: Any) -> Form:
     if hint == Scalar:
-        return Form("scalar", True, most=_LONGEST_TEXT, optional=optional)
-    options = [one for one in get_args(hint) if one is not type(None)] if isinstance(hint, UnionType) else [hint]
-    (kind,), is_nullable = options, isinstance(hint, UnionType)
+        return Form("scalar", True, most=_LONGEST_TEXT)
+    (kind,) = [one for one in get_args(hint) if one is not type(None)] if isinstance(hint, UnionType) else [hint]
+    is_nullable = isinstance(hint, UnionType)
     if get_origin(kind) is tuple:
-        element = _form_of_hint(name, get_args(kind)[0], optional=False)
-        found = Form("list", is_nullable, element=element, make=tuple, most=_MOST.get(name, _MOST_ELEMENTS))
-    elif get_origin(kind) is Mapping:
-        found = Form("links", is_nullable)
-    elif is_dataclass(kind):
-        inner = _form_of_class(kind)
-        found = Form("dict", is_nullable, inner.members, make=inner.make)
-    else:
-        found = _bounded(name, kind.__name__, is_nullable)
-    return replace(found, optional=optional)
+        element = _form_of_hint(name, get_args(kind)[0])
+        return Form("list", is_nullable, element=element, make=tuple, most=_MOST.get(name, _MOST_ELEMENTS))
+    if get_origin(kind) is Mapping and get_args(kind)[1] is not str:
+        return Form("dict", is_nullable, element=_form_of_hint(name, get_args(kind)[1]), most=_MOST_LINKS)
+    if get_origin(kind) is Mapping:
+        return Form("links", is_nullable)
+    if is_dataclass(kind):
+        return replace(_form_of_class(kind), is_nullable=is_nullable)
+    return _bounded(name, kind.__name__, is_nullable)
 
 
 # Reading
@@ -375,6 +555,8 @@ def _read(form: Form, value: Any, budget: _Budget) -> Any:
     if form.element is not None:
         if len(value) > form.most:
             raise FormError(f"has {len(value)} elements, more than {form.most}")
+        if form.kind == "dict":
+            return {_name(name): _inner(form.element, item, name, budget) for name, item in value.items()}
         return form.make([_inner(form.element, item, place, budget) for place, item in enumerate(value)])
     wrong = _wrong(form, value)
     if wrong:
@@ -392,10 +574,17 @@ def _inner(form: Form, value: Any, name: object, budget: _Budget) -> Any:
 def _members(forms: Mapping[str, Form], value: Mapping[Any, Any], budget: _Budget) -> Iterator[tuple[str, Any]]:
     """What has a form; whatever else there is, Ansible's own keys among it, is left out."""
     for name, form in forms.items():
-        if name in value:
-            yield name, _inner(form, value[name], name, budget)
+        key = form.name or name
+        if key in value:
+            yield name, _inner(form, value[key], key, budget)
         elif not form.optional:
-            raise FormError("is missing", name)
+            raise FormError("is missing", key)
+
+
+def _name(name: object) -> str:
+    if not isinstance(name, str) or len(name) > _LONGEST_LINK or _is_no_unicode(name):
+        raise FormError(f"has {shown(name)}, not text of up to {_LONGEST_LINK} characters")
+    return name
 
 
 def _links(value: Mapping[Any, Any], budget: _Budget) -> Iterator[tuple[str, str]]:
@@ -403,11 +592,9 @@ def _links(value: Mapping[Any, Any], budget: _Budget) -> Iterator[tuple[str, str
     if len(value) > _MOST_LINKS:
         raise FormError(f"has {len(value)} elements, more than {_MOST_LINKS}")
     for name, text in value.items():
-        for part in (name, text):
-            budget.take()
-            if not isinstance(part, str) or len(part) > _LONGEST_LINK or _is_no_unicode(part):
-                raise FormError(f"has {shown(part)}, not text of up to {_LONGEST_LINK} characters")
-        yield name, str(text)
+        budget.take()
+        budget.take()
+        yield _name(name), _name(text)
 
 
 def _wrong(form: Form, value: Scalar) -> str:

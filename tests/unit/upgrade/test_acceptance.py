@@ -214,6 +214,31 @@ def test_all_together_may_fail_where_each_pair_is_right() -> None:
     assert "each pair of hosts has right sums, and all hosts together have none" in found.message()
 
 
+def test_a_host_that_alone_has_no_result_is_blamed_alone() -> None:
+    """A sum is that of all hosts or of none: where the others have it, this one has lost or hidden its own."""
+    cluster = members(4)
+    rounds = plan(list(cluster.values()))
+
+    def judged(lost: str) -> Acceptance:
+        runs = []
+        for each in rounds:
+            for group in each.groups:
+                results: dict[str, Any] = dict.fromkeys(group, printed(8 * len(group)))
+                results.update({"n002": None} if each.name == lost and "n002" in group else {})
+                runs.append(read_run(each.name, group, results, cluster))
+        return judge(runs, cluster)
+
+    for each in rounds:
+        found = judged(each.name)
+        assert (found.common, [*found.problems]) == ((), ["n002"]), each.name
+    pair = members(2)
+    (run,) = [read_run("pairs 1", tuple(pair), {"n000": printed(16), "n001": None}, pair)]
+    assert [*judge([run], pair).problems] == ["n001"]
+    alone = members(1)
+    found = judge([read_run(ALL, ("n000",), {"n000": failing("no torch")}, alone)], alone)
+    assert found.problems == {"n000": ("its sums failed: n000: it failed: no torch",)}
+
+
 def test_the_only_pair_of_two_hosts_blames_both() -> None:
     found = accepted(members(2), broken={"n001": failing("NCCL error")})
     assert {*found.problems} == {"n000", "n001"}

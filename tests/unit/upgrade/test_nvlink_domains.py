@@ -222,7 +222,7 @@ def test_a_proposed_domain_is_shown_and_no_unit() -> None:
     found = plan(entries)
     assert found["order"] == [] and found["held"].keys() == {*NAMES}
     assert f"a tray of the NVLink domain {CLUSTER}.2, by its own report" in found["held"]["tray01"]
-    assert found["lines"][1].endswith("proposed, not acted on: name it by gpu_fleet_nvlink_domain")
+    assert found["lines"][1].endswith("proposed and not acted on; name it by gpu_fleet_nvlink_domain")
     assert {host["unit"] for host in found["hosts"].values()} == {""}
     # A unit that a user has named is as good.
     assert plan({name: {**entry, "unit": "row1"} for name, entry in entries.items()})["batches"] == [[*NAMES]]
