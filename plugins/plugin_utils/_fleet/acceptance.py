@@ -506,7 +506,7 @@ def judge(
 
 def _common(runs: Sequence[Run], pairs: Sequence[Run], right: Sequence[Run]) -> Iterator[str]:
     """Failures that no single host explains."""
-    if len(pairs) >= _LIKELY_COMMON and not right:
+    if len(pairs) >= _LIKELY_COMMON and not right and len({name for run in pairs for name in run.reasons}) > 1:
         yield f"no pair of hosts has a right sum, of which the cause is common: {_reason(pairs[0])}"
         return
     for run in runs:

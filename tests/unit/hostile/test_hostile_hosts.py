@@ -208,4 +208,17 @@ def test_nothing_that_a_host_returns_reaches_the_controller_or_another_host(tmp_
     if playbook == "upgrade":
         states = {path.stem: json.loads(path.read_text())["step"] for path in (tmp_path / "written/hosts").iterdir()}
         served = ("aimed", "honest", "large")
-        assert states == {**dict.fromkeys(served, "in_service"), **dict.fromkeys(("paths", "strings"), "failed")}
+        assert states == {
+            **dict.fromkeys(served, "in_service"),
+            **dict.fromkeys(("findings", "paths", "strings"), "failed"),
+        }
+        assert (
+            "domain is refused: what it reports of its NVLink domain cannot be used: gpus has 4000 elements"
+            in done.output
+        )
+    if playbook == "remediate":
+        assert (
+            "findings is refused: its health is not as gpu_health returns it: findings[0].row is missing" in done.output
+        )
+    if playbook == "report":
+        assert "its facts are not as report_facts returns them: " in (tmp_path / "written" / "report.json").read_text()

@@ -231,6 +231,14 @@ def test_a_host_that_alone_has_no_result_is_blamed_alone() -> None:
     for each in rounds:
         found = judged(each.name)
         assert (found.common, [*found.problems]) == ((), ["n002"]), each.name
+    # It is in each pair of three hosts.
+    cluster = members(3)
+    named = {name for each in plan(list(cluster.values())) for group in each.groups for name in group}
+    runs = [
+        read_run(f"pairs {number}", (partner, "n002"), {partner: printed(16), "n002": {}}, cluster)
+        for number, partner in enumerate(named - {"n002"})
+    ]
+    assert (judge(runs, cluster).common, [*judge(runs, cluster).problems]) == ((), ["n002"])
     pair = members(2)
     (run,) = [read_run("pairs 1", tuple(pair), {"n000": printed(16), "n001": None}, pair)]
     assert [*judge([run], pair).problems] == ["n001"]
