@@ -39,15 +39,15 @@ def _all(found: Sequence[Version]) -> list[str]:
 
 # By name in the result: how it is read from the facts that a run has of a host; null where it has not read them.
 _VERSIONS: Mapping[str, Callable[[Facts], str | list[str] | None]] = {
-    "driver": lambda facts: facts.cuda and facts.cuda.driver.library_version,
-    "loaded_driver": lambda facts: facts.cuda and facts.cuda.driver.loaded_version,
-    "fabric_manager": lambda facts: facts.cuda and facts.cuda.services.fabric_manager.version,
-    "cuda_toolkits": lambda facts: facts.cuda and _all(facts.cuda.toolkits),
-    "cudnn": lambda facts: facts.cuda and _all(facts.cuda.libraries.cudnn),
-    "nccl": lambda facts: facts.cuda and _all(facts.cuda.libraries.nccl),
-    "tensorrt": lambda facts: facts.cuda and _all(facts.cuda.libraries.tensorrt),
-    "docker": lambda facts: facts.packages and _docker(facts.packages),
-    "container_toolkit": lambda facts: facts.cuda and facts.cuda.container_toolkit.version,
+    "driver": lambda facts: facts.cuda.driver.library_version if facts.cuda else None,
+    "loaded_driver": lambda facts: facts.cuda.driver.loaded_version if facts.cuda else None,
+    "fabric_manager": lambda facts: facts.cuda.services.fabric_manager.version if facts.cuda else None,
+    "cuda_toolkits": lambda facts: _all(facts.cuda.toolkits) if facts.cuda else None,
+    "cudnn": lambda facts: _all(facts.cuda.libraries.cudnn) if facts.cuda else None,
+    "nccl": lambda facts: _all(facts.cuda.libraries.nccl) if facts.cuda else None,
+    "tensorrt": lambda facts: _all(facts.cuda.libraries.tensorrt) if facts.cuda else None,
+    "docker": lambda facts: _docker(facts.packages) if facts.packages else None,
+    "container_toolkit": lambda facts: facts.cuda.container_toolkit.version if facts.cuda else None,
 }
 
 

@@ -501,7 +501,8 @@ class Done(Change):
 
 def read(document: type[_Document], value: object) -> _Document:
     """What the dataclass has of a document; raises FormError."""
-    found: _Document = _read(_form_of_class(document), value, _Budget())
+    form: Any = document
+    found: _Document = _read(_form_of_class(form), value, _Budget())
     return found
 
 
@@ -532,7 +533,8 @@ def _form_of_hint(name: str, hint: Any) -> Form:
     if get_origin(kind) is Mapping:
         return Form("links", is_nullable)
     if is_dataclass(kind):
-        return replace(_form_of_class(kind), is_nullable=is_nullable)
+        document: Any = kind
+        return replace(_form_of_class(document), is_nullable=is_nullable)
     return _bounded(name, kind.__name__, is_nullable)
 
 

@@ -182,8 +182,8 @@ def domain_lines(domains: Iterable[Domain]) -> list[str]:
     for domain in domains:
         if domain.is_proposed:
             lines.append(
-                f"NVLink domain {domain.name}, by the facts: {_listed(domain.hosts)}; proposed and not acted on; name it "
-                f"by {VARIABLE}"
+                f"NVLink domain {domain.name}, by the facts: {_listed(domain.hosts)}; proposed and not acted on; name "
+                f"it by {VARIABLE}"
             )
         for finding in domain.findings:
             lines.append(f"NVLink domain {domain.name}: {finding.symptom} ({_found(finding)}); {finding.what_to_do}")

@@ -98,7 +98,7 @@ def lies(document: Any, number: int, seed: int = 1) -> list[Lie]:
     pairs = [
         (place, kinds[(turn + index) % len(kinds)]) for turn in range(len(kinds)) for index, place in enumerate(where)
     ]
-    found = []
+    found: list[Lie] = []
     for place, kind in pairs:
         if len(found) == number:
             break

@@ -39,6 +39,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_run impor
 from ansible_collections.gpu.fleet.plugins.plugin_utils._report import inputs, output
 from ansible_collections.gpu.fleet.plugins.plugin_utils._report.model import READ
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import RequestError
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import variables_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._run_result import HostRun, result_of_run
 
 from tests.unit.hostile.lies import LIES, Lie, lies
@@ -154,7 +155,9 @@ def sick() -> dict[str, Any]:
 
 def test_remedies() -> None:
     well = {"verdict": "ok", "findings": [], "gpus": []}
-    others = {f"sick{number}": {"health": sick(), "group": f"g{number}"} for number in range(2)}
+    others: dict[str, dict[str, Any]] = {
+        f"sick{number}": {"health": sick(), "group": f"g{number}"} for number in range(2)
+    }
     others |= {f"well{number}": {"health": well} for number in range(12)}
     variables = {"gpu_fleet_remediate_stop_at": 10}
 
@@ -183,6 +186,32 @@ def test_remedies() -> None:
         held_and_named(plan(lie.document)) for lie in lies(decisive, NUMBER) if lie.document not in (None, {})
     )
     assert refused > 0.5 * NUMBER
+
+
+@pytest.mark.parametrize(
+    ("lie", "wrong"),
+    [
+        ({"findings": [{"verdict": "fail", "remedy": "reboot", "message": "x"}]}, "findings[0].row is missing"),
+        ({"gpus": [5]}, "gpus[0] is 5, not a dictionary"),
+        ({"findings": {"row": "x"}}, "findings is a dict, not a list"),
+        ({"verdict": ["fail"]}, "verdict is a list, not text"),
+        ({"gpus": [{}] * 65}, "gpus has 65 elements, more than 64"),
+        ({"driver_version": 10**400}, "driver_version is a number, not text"),
+    ],
+)
+def test_a_lie_that_ended_all_remedies_is_that_of_a_missing_host(lie: Mapping[str, Any], wrong: str) -> None:
+    entries: dict[str, dict[str, Any]] = {
+        "sick": {"health": sick()},
+        LIAR: {"health": {**sick(), **lie}, "group": "other"},
+    }
+    found = plan_remedies(entries, {"gpu_fleet_remediate_stop_at": 10}, [], {}, NOW, attempts=[])
+    assert found["order"] == ["sick"] and found["decisions"]["sick"]["action"] == "remedy"
+    assert held_and_named(found)
+    assert found["held"][LIAR].startswith(f"its health is not as gpu_health returns it: {wrong}")
+    assert found["decisions"][LIAR] == {
+        **{"action": "left", "remedy": "none", "gpus": (), "why": "its health was not read"},
+        **{"text": "its health was not read", "stays_drained": False},
+    }
 
 
 # The acceptance
@@ -264,7 +293,7 @@ def _parts() -> Iterator[tuple[str, Any, Callable[[Any], acceptance.Acceptance]]
         return own if document == end(16) else {**document, "stdout": own["stdout"]} if _is_own(document) else document
 
     def _is_own(document: dict[str, Any]) -> bool:
-        return document.get("stdout") == end(16)["stdout"]
+        return bool(document.get("stdout") == end(16)["stdout"])
 
     def line(document: Any) -> acceptance.Acceptance:
         def stdout(world: int) -> Any:
@@ -346,7 +375,7 @@ def test_the_reports_of_health() -> None:
     assert refused > NUMBER
 
 
-class _Site(host_facts.ActionModule):  # type: ignore[misc]
+class _Site(host_facts.ActionModule):
     """The action plugin with what a host returned."""
 
     def __init__(self, returned: Any) -> None:
@@ -370,7 +399,7 @@ def test_a_site() -> None:
     host = converged(WITHOUT_CONTAINER)
     returned = {**host.modules()["host_facts"], "prediction": {**STATE, "changed": True}, "health": HEALTH}
     returned["ansible_facts"] = {**host.system, **returned["ansible_facts"]}
-    values = {**host_facts._FILES.defaults(host_facts.variables_of(roles)), **WITHOUT_CONTAINER}
+    values = {**host_facts._FILES.defaults(variables_of(roles)), **WITHOUT_CONTAINER}
 
     def plan(document: Any) -> Mapping[str, Any]:
         found: Mapping[str, Any] = _Site(document)._planned(LIAR, roles, values, [], {})
@@ -464,7 +493,7 @@ def test_the_result_of_a_run() -> None:
     hosts = {"honest": HostRun()}
     hosts["honest"].add("gpu.fleet.docker : Read", "gpu.fleet.gpu_health", RUN)
     stats = {"ok": 1, "failures": 0, "unreachable": 0, "changed": 0}
-    times = {"playbook": "site.yml", "check_mode": False, "times": ("a", "b")}
+    times: dict[str, Any] = {"playbook": "site.yml", "check_mode": False, "times": ("a", "b")}
     alone = result_of_run(dict(hosts), lambda _name: stats, **times)["hosts"]["honest"]
     assert (alone["status"], alone["versions"]["docker"]["after"]) == ("ok", "29.1")
     for number, lie in enumerate(_of_runs()):
