@@ -206,6 +206,14 @@ class PlacedGpu:
 
 
 @dataclass(frozen=True)
+class JudgedGpu(PlacedGpu):
+    """A GPU of gpu_health, by its names."""
+
+    uuid: str | None = None
+    pci_bus_id: str | None = None
+
+
+@dataclass(frozen=True)
 class MeasuredTest:
     """A test of gpu_health."""
 
@@ -219,8 +227,9 @@ class Health:
 
     verdict: str
     findings: tuple[Finding, ...]
-    gpus: tuple[PlacedGpu, ...] = ()
+    gpus: tuple[JudgedGpu, ...] = ()
     driver_version: str | None = None
+    time: str | None = None
     tests: tuple[MeasuredTest, ...] = ()
 
 
