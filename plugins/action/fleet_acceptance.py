@@ -74,7 +74,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         try:
             options = acceptance.read_options(given)
             address = str(given.get("ansible_host") or name)
-            return acceptance.read_member(name, plain(raw.get(gpus)), address, options, plain(raw.get(nics)))
+            return acceptance.read_member(name, raw.get(gpus), address, options, raw.get(nics))
         except acceptance.AcceptanceError as error:
             raise acceptance.AcceptanceError(f"{name}: {error}") from None
 
@@ -88,7 +88,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         taking = dict.fromkeys(name for each in rounds for group in each.groups for name in group)
         raw = {name: variables["hostvars"].raw_get(name) for name in taking}
         results, tests = (
-            {name: plain(of.get(options[of_each])) for name, of in raw.items()} for of_each in ("results", "tests")
+            {name: of.get(options[of_each]) for name, of in raw.items()} for of_each in ("results", "tests")
         )
         runs = [
             acceptance.read_run(

@@ -60,7 +60,17 @@ from typing import Any, TypeVar
 from ansible import constants
 from ansible.plugins.callback import CallbackBase
 from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import one_line, visible
-from ansible_collections.gpu.fleet.plugins.module_utils._health.policy import VERDICTS
+from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.documents import (
+    WHAT_TO_DO,
+    FormError,
+    Judged,
+    Listed,
+    ListedGpu,
+    RoleHealth,
+    Seen,
+    Work,
+    read,
+)
 from ansible_collections.gpu.fleet.plugins.plugin_utils._stdout import stdout_is_for_people
 
 _UNKNOWN = "-"
@@ -79,7 +89,6 @@ _VERB = {
 _STATES = tuple(_VERB)
 # Each host with a problem keeps its line in the table.
 _PROBLEMS = ("unhealthy", "failed", "unreachable", "unreadable", "warn")
-_MALFORMED = (AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
 _LONGEST_CELL = 80
 _LONGEST_LINE = 4000
 _NAMED_HOSTS = 8
@@ -160,28 +169,69 @@ class _Shown:
     notes: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class _Host:
+    """A record whose parts have passed: what its modules returned is as they document it."""
+
+    record: HostRecord
+    facts: Listed | None = None
+    health: RoleHealth | None = None
+    judged: Judged | None = None
+    seen: tuple[Seen, ...] = ()
+    notes: Sequence[str] = ()
+
+    @property
+    def verdict(self) -> str | None:
+        """Of the role, or of the module where that ran alone; the role may judge by other means alone."""
+        if self.health is not None:
+            return self.health.verdict or "ok"
+        return self.judged.verdict if self.judged else None
+
+    @property
+    def remedy(self) -> str:
+        """Of the verdict."""
+        found = self.health or self.judged
+        return (found.remedy if found else None) or "none"
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the health check refuses it."""
+        if self.health is not None and self.health.ok is not None:
+            return not self.health.ok
+        return self.verdict == "fail"
+
+
+def _read(record: HostRecord) -> _Host:
+    """Raises FormError."""
+    health = None if record.health is None else read(RoleHealth, record.health)
+    work = read(Work, {"notes": [] if record.notes == () else record.notes})
+    seen = None if record.containers is None else read(Seen, record.containers)
+    return _Host(
+        record,
+        None if record.facts is None else read(Listed, record.facts),
+        health,
+        None if record.judged is None else read(Judged, record.judged),
+        tuple(filter(None, (health.containers if health else None, seen))),
+        # The health check and the plan of the roles may have found the same.
+        tuple(dict.fromkeys([*((health.notes if health else None) or ()), *work.notes])),
+    )
+
+
 def _shown(record: HostRecord) -> _Shown:
     """What is printed of a host. It may have returned anything, which must not leave the others without a line."""
     try:
-        return _Shown(
-            _state(record),
-            tuple(one_line(cell, _LONGEST_CELL) for cell in _cells(record)),
-            one_line(_reason(record), _LONGEST_LINE),
-            tuple(one_line(note, _LONGEST_LINE) for note in _notes(record)),
-        )
-    except _MALFORMED as error:
+        host = _read(record)
+    except FormError as error:
         state = "unreachable" if record.unreachable else "failed" if record.failed else "unreadable"
-        found = record.reason or (
-            f"what it returned has another form than its modules document ({type(error).__name__}); "
-            "check who changed the host"
-        )
+        found = record.reason or f"what it returned has another form than its modules document: {error}; {WHAT_TO_DO}"
         cells = (*(_UNKNOWN for _column in _HEADER[2:]), state)
         return _Shown(state, cells, one_line(found, _LONGEST_LINE), ())
-
-
-def _notes(record: HostRecord) -> list[str]:
-    """What is no problem yet; the health check and the plan of the roles may have found the same."""
-    return list(dict.fromkeys([*((record.health or {}).get("notes") or []), *record.notes]))
+    return _Shown(
+        _state(host),
+        tuple(one_line(cell, _LONGEST_CELL) for cell in _cells(host)),
+        one_line(_reason(host), _LONGEST_LINE),
+        tuple(one_line(note, _LONGEST_LINE) for note in host.notes),
+    )
 
 
 def _folded(
@@ -215,29 +265,29 @@ def _natural(host: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"([0-9]+)", host)]
 
 
-def _cells(record: HostRecord) -> tuple[str, ...]:
+def _cells(host: _Host) -> tuple[str, ...]:
     """The cells of a host after its name."""
-    facts: Mapping[str, Any] = record.facts or record.judged or {}
-    gpus = (record.facts or {}).get("gpus") or []
+    gpus = (host.facts.gpus if host.facts else None) or ()
+    found = host.facts or host.judged
     return (
-        _gpus(facts),
-        str(facts.get("driver_version") or _UNKNOWN),
-        str(facts.get("cuda_version") or _UNKNOWN),
-        _summary([_mode(gpu, "ecc_mode") for gpu in gpus]),
+        _gpus(host),
+        (found.driver_version if found else None) or _UNKNOWN,
+        (host.facts.cuda_version if host.facts else None) or _UNKNOWN,
+        _summary([_mode(gpu.ecc_mode_current, gpu.ecc_mode_pending) for gpu in gpus]),
         _mig(gpus),
-        _containers(record),
-        _health(record),
+        _containers(host),
+        _health(host),
     )
 
 
-def _gpus(facts: Mapping[str, Any]) -> str:
+def _gpus(host: _Host) -> str:
     """GPU count by model, from nvidia-smi, or from the PCI bus when nvidia-smi gives none."""
-    if facts.get("reason") == "no_gpu":
+    if host.facts and host.facts.reason == "no_gpu":
         return "no GPU"
-    if facts.get("gpus"):
-        return _numbered(Counter(gpu.get("name") or "unknown" for gpu in facts["gpus"]))
-    on_bus = len(facts.get("pci_gpus") or [])
-    return f"{on_bus} on PCI" if on_bus else _UNKNOWN
+    found = host.facts or host.judged
+    names = [gpu.name or "unknown" for gpu in (found.gpus if found else None) or ()]
+    on_bus = len((host.facts.pci_gpus if host.facts else None) or ())
+    return _numbered(Counter(names)) if names else f"{on_bus} on PCI" if on_bus else _UNKNOWN
 
 
 def _summary(values: Sequence[str]) -> str:
@@ -250,64 +300,54 @@ def _numbered(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} x {value}" for value, count in counts.items())
 
 
-def _mode(gpu: Mapping[str, Any], name: str) -> str:
+def _mode(current: str | None, pending: str | None) -> str:
     """Current mode of a GPU, with the pending one after the next reset or reboot where they differ."""
-    current, pending = gpu.get(f"{name}_current"), gpu.get(f"{name}_pending")
     if current is None:
         return _NOT_APPLICABLE
-    return str(current) if pending in (None, current) else f"{current} -> {pending}"
+    return current if pending in (None, current) else f"{current} -> {pending}"
 
 
-def _mig(gpus: Sequence[Mapping[str, Any]]) -> str:
-    devices = sum(len(gpu.get("mig_devices") or []) for gpu in gpus)
-    return _summary([_mode(gpu, "mig_mode") for gpu in gpus]) + (f" ({devices} devices)" if devices else "")
+def _mig(gpus: Sequence[ListedGpu]) -> str:
+    devices = sum(len(gpu.mig_devices or ()) for gpu in gpus)
+    modes = _summary([_mode(gpu.mig_mode_current, gpu.mig_mode_pending) for gpu in gpus])
+    return modes + (f" ({devices} devices)" if devices else "")
 
 
-def _containers(record: HostRecord) -> str:
-    for seen in ((record.health or {}).get("containers") or {}, record.containers or {}):
-        if seen.get("gpus") is not None:
-            devices = f" + {seen['mig_devices']} MIG" if seen.get("mig_devices") else ""
-            return f"{seen['gpus']}{devices} ({seen['mode']})"
+def _containers(host: _Host) -> str:
+    for seen in host.seen:
+        if seen.gpus is not None:
+            devices = f" + {seen.mig_devices} MIG" if seen.mig_devices else ""
+            return f"{seen.gpus}{devices} ({seen.mode})"
     return _UNKNOWN
 
 
-def _health(record: HostRecord) -> str:
+def _health(host: _Host) -> str:
     """The state of a host, and the remedy of its verdict."""
-    state, remedy = _state(record), _verdict(record).get("remedy") or "none"
-    return state if remedy == "none" or state in ("failed", "unreachable") else f"{state}: {remedy}"
+    state = _state(host)
+    return state if host.remedy == "none" or state in ("failed", "unreachable") else f"{state}: {host.remedy}"
 
 
-def _verdict(record: HostRecord) -> Mapping[str, Any]:
-    """The verdict with remedy and findings: of the role, or of the module where that ran alone."""
-    return record.health or record.judged or {}
-
-
-def _state(record: HostRecord) -> str:
-    if record.unreachable:
+def _state(host: _Host) -> str:
+    if host.record.unreachable:
         return "unreachable"
     # A host that the health check refuses has failed as well; its tasks have not.
-    verdict = _verdict(record)
-    if verdict and not verdict.get("ok", verdict.get("verdict") != "fail"):
+    if host.is_refused:
         return "unhealthy"
-    if record.failed:
-        return "failed"
-    if not verdict:
-        return _UNKNOWN
-    # Raises ValueError for another one.
-    return VERDICTS[VERDICTS.index(verdict.get("verdict", "ok"))]
+    return "failed" if host.record.failed else host.verdict or _UNKNOWN
 
 
-def _reason(record: HostRecord) -> str:
+def _reason(host: _Host) -> str:
     """Why a host has a problem. In check mode the health check finds reasons and refuses nothing."""
-    state, verdict = _state(record), _verdict(record)
+    state = _state(host)
     if state in ("failed", "unreachable"):
-        return record.reason
-    found = verdict.get("reasons") or [
-        finding["message"]
-        for finding in verdict.get("findings") or []
-        if finding["verdict"] == (verdict.get("verdict") if state == "unhealthy" else state)
+        return host.record.reason
+    found = host.health or host.judged
+    reasons = (host.health.reasons if host.health else None) or [
+        finding.message
+        for finding in (found.findings if found else None) or ()
+        if finding.verdict == (host.verdict if state == "unhealthy" else state)
     ]
-    return "; ".join(found) or record.reason
+    return "; ".join(reasons) or host.record.reason
 
 
 def failure_reason(result: Mapping[str, Any]) -> str:

@@ -9,15 +9,18 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
+from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.documents import FormError, health_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._health_reports import junit
 
 
 def health_junit(health: Mapping[str, Any], host: str, fail_on: str = "fail") -> str:
     """The filter: `health` is the result of the module gpu_health."""
     try:
-        return junit(health, host, fail_on)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise AnsibleFilterError("gpu.fleet.health_junit takes the result of gpu.fleet.gpu_health") from error
+        return junit(health_of(health), host, fail_on)
+    except FormError as error:
+        raise AnsibleFilterError(
+            f"gpu.fleet.health_junit takes the result of gpu.fleet.gpu_health, of which {error}"
+        ) from error
 
 
 class FilterModule:

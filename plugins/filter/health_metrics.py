@@ -10,14 +10,17 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 from ansible_collections.gpu.fleet.plugins.module_utils._health.metrics import metrics
+from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.documents import FormError, health_of
 
 
 def health_metrics(health: Mapping[str, Any]) -> str:
     """The filter: `health` is the result of the module gpu_health."""
     try:
-        return metrics(health)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise AnsibleFilterError("gpu.fleet.health_metrics takes the result of gpu.fleet.gpu_health") from error
+        return metrics(health_of(health))
+    except FormError as error:
+        raise AnsibleFilterError(
+            f"gpu.fleet.health_metrics takes the result of gpu.fleet.gpu_health, of which {error}"
+        ) from error
 
 
 class FilterModule:

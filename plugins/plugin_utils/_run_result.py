@@ -10,12 +10,12 @@ secret that a playbook handles cannot get into the file by a task that lacks no_
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import one_line
-from ansible_collections.gpu.fleet.plugins.module_utils._health.policy import REMEDIES, VERDICTS
 
+from ._fleet.documents import WHAT_TO_DO, Change, Done, Facts, FormError, Judged, Packages, RoleHealth, Version, read
 from ._roles.registry import WITHOUT_PLAN
 
 SCHEMA_VERSION = 1
@@ -25,51 +25,43 @@ NOT_RUN, OK, FAILED, UNHEALTHY, UNREACHABLE = "not_run", "ok", "failed", "unheal
 STATUSES = (OK, NOT_RUN, UNHEALTHY, FAILED, UNREACHABLE)
 
 _COLLECTION = "gpu.fleet."
-_DOCKER_PACKAGES = ("docker-ce", "docker.io", "moby-engine")
-
-Facts = Mapping[str, Any]
-
-_MALFORMED = (AttributeError, IndexError, KeyError, OverflowError, RecursionError, TypeError, ValueError)
-_LONGEST_TEXT, _MOST_ELEMENTS = 16_384, 10_000
+_LONGEST_TEXT = 16_384
 
 
-def _docker(facts: Facts) -> str | None:
-    packages = facts["packages"]
-    found = [packages[name][0]["version"] for name in _DOCKER_PACKAGES if packages.get(name)]
-    return found[0] if found else None
+def _docker(packages: Packages) -> str | None:
+    found = packages.docker_ce or packages.docker_io or packages.moby_engine
+    return found[0].version if found else None
 
 
-def _libraries(name: str) -> Callable[[Facts], list[str]]:
-    return lambda facts: [library["version"] for library in facts["cuda"]["libraries"][name] if library["version"]]
+def _all(found: Sequence[Version]) -> list[str]:
+    return [one.version for one in found if one.version]
 
 
-# By name in the result: how it is read from the facts that a run has of a host.
+# By name in the result: how it is read from the facts that a run has of a host; null where it has not read them.
 _VERSIONS: Mapping[str, Callable[[Facts], str | list[str] | None]] = {
-    "driver": lambda facts: facts["cuda"]["driver"]["library_version"],
-    "loaded_driver": lambda facts: facts["cuda"]["driver"]["loaded_version"],
-    "fabric_manager": lambda facts: facts["cuda"]["services"]["fabric_manager"]["version"],
-    "cuda_toolkits": lambda facts: [toolkit["version"] for toolkit in facts["cuda"]["toolkits"] if toolkit["version"]],
-    "cudnn": _libraries("cudnn"),
-    "nccl": _libraries("nccl"),
-    "tensorrt": _libraries("tensorrt"),
-    "docker": _docker,
-    "container_toolkit": lambda facts: facts["cuda"]["container_toolkit"]["version"],
+    "driver": lambda facts: facts.cuda.driver.library_version if facts.cuda else None,
+    "loaded_driver": lambda facts: facts.cuda.driver.loaded_version if facts.cuda else None,
+    "fabric_manager": lambda facts: facts.cuda.services.fabric_manager.version if facts.cuda else None,
+    "cuda_toolkits": lambda facts: _all(facts.cuda.toolkits) if facts.cuda else None,
+    "cudnn": lambda facts: _all(facts.cuda.libraries.cudnn) if facts.cuda else None,
+    "nccl": lambda facts: _all(facts.cuda.libraries.nccl) if facts.cuda else None,
+    "tensorrt": lambda facts: _all(facts.cuda.libraries.tensorrt) if facts.cuda else None,
+    "docker": lambda facts: _docker(facts.packages) if facts.packages else None,
+    "container_toolkit": lambda facts: facts.cuda.container_toolkit.version if facts.cuda else None,
 }
-_LISTS = ("cuda_toolkits", "cudnn", "nccl", "tensorrt")
-_FACTS = ("packages", "nvidia_smi", "cuda", "gpu_fleet_managed")
 
 
 @dataclass
 class HostRun:
     """What a run has done on one host.
 
-    before and after: the facts of _FACTS as they were first and last read. health: what the health check reported.
+    before and after: the facts as they were first and last read. health: what the health check reported.
     work: roles with work, by the plan of host_facts. changes: see `_change`. message: why the last failed task failed.
-    malformed: what a task returned in another form than its module documents, by the error.
+    malformed: what a task returned in another form than its module documents.
     """
 
-    before: dict[str, Any] = field(default_factory=dict)
-    after: dict[str, Any] = field(default_factory=dict)
+    before: Facts = field(default_factory=Facts)
+    after: Facts = field(default_factory=Facts)
     health: dict[str, Any] | None = None
     work: list[str] = field(default_factory=list)
     changes: list[dict[str, Any]] = field(default_factory=list)
@@ -78,40 +70,38 @@ class HostRun:
 
     def add(self, task: str, action: str, result: Mapping[str, Any]) -> None:
         """Add the result of a task. task: its name, with the role's before ` : `."""
+        is_ours = action.startswith(_COLLECTION)
         try:
-            self._add(task, action, result)
-        except _MALFORMED as error:
-            self.malformed = f"{task} ({type(error).__name__})"
-
-    def _add(self, task: str, action: str, result: Mapping[str, Any]) -> None:
-        facts = result.get("ansible_facts") or {}
-        for name in _FACTS:
-            if name in facts:
-                self.before.setdefault(name, facts[name])
-                self.after[name] = facts[name]
-        self.work += [role for role in (result.get("plan") or {}).get("work") or [] if role not in self.work]
-        if "gpu_health_result" in facts:
-            self.health = {**(self.health or _NO_HEALTH), **_health(facts["gpu_health_result"])}
-        if action == f"{_COLLECTION}gpu_health" and "verdict" in result:
-            self.health = {**(self.health or _NO_HEALTH), **_verdict(result)}
-        if result.get("changed"):
-            self.changes.append(_change(task, action, result))
+            done = read(Done, result) if is_ours else _done_by_others(result)
+            judged = read(Judged, result) if action == f"{_COLLECTION}gpu_health" and "verdict" in result else None
+        except FormError as error:
+            self.malformed = (
+                f"{task}: what it returned has another form than its module documents: {error}; {WHAT_TO_DO}"
+            )
+            return
+        facts = done.ansible_facts or Facts()
+        new = {one.name: getattr(facts, one.name) for one in fields(facts) if getattr(facts, one.name) is not None}
+        first = {name: value for name, value in new.items() if getattr(self.before, name) is None}
+        self.before, self.after = replace(self.before, **first), replace(self.after, **new)
+        self.work += [role for role in (done.plan.work if done.plan else None) or () if role not in self.work]
+        if facts.gpu_health_result is not None:
+            self.health = {**(self.health or _NO_HEALTH), **_health(facts.gpu_health_result)}
+        if judged is not None:
+            self.health = {**(self.health or _NO_HEALTH), **_verdict(judged)}
+        if done.changed:
+            delegated = result.get("_ansible_delegated_vars") or {}
+            self.changes.append(_change(task, action, done, delegated.get("ansible_delegated_host")))
 
     def as_data(self, stats: Mapping[str, int]) -> dict[str, Any]:
         """The host in the result. stats: the host's counts of the run, as the recap has them.
 
-        A host may return anything. What cannot be in the file is left out, and the host is not ok.
+        A host may return anything. Where that has another form, only its message is in the file, and it is not ok.
         """
-        try:
-            if self.malformed is None:
-                return self._data(stats)
-            where = self.malformed
-        except _MALFORMED as error:
-            where = f"its facts ({type(error).__name__})"
-        message = f"{where}: what it returned has another form than its modules document; check who changed the host"
+        if self.malformed is None:
+            return self._data(stats)
         status = UNREACHABLE if stats["unreachable"] else FAILED
-        shown = HostRun(message=_line(self.message) if self.message else message)
-        return {**shown._data(stats), "status": status, "message": shown.message, "changed": bool(self.changes)}
+        shown = HostRun(message=self.message or self.malformed)
+        return {**shown._data(stats), "status": status, "message": _line(shown.message), "changed": bool(self.changes)}
 
     def _data(self, stats: Mapping[str, int]) -> dict[str, Any]:
         status = self._status(stats)
@@ -119,16 +109,14 @@ class HostRun:
             "status": status,
             "message": _line(self._message(status)),
             "changed": bool(self.changes),
-            "reasons": {str(_text(role)): _strings(self._reasons(role)) for role in self._roles()},
+            "reasons": {role: self._reasons(role) for role in self._roles()},
             "changes": self.changes,
-            "versions": {
-                name: {"before": _read(name, self.before), "after": _read(name, self.after)} for name in _VERSIONS
-            },
+            "versions": {name: {"before": of(self.before), "after": of(self.after)} for name, of in _VERSIONS.items()},
             "gpus": [
-                {"index": _number(gpu.get("index")), "name": _text(gpu.get("name"))}
-                for gpu in _bounded((self.after.get("nvidia_smi") or {}).get("gpus") or [])
+                {"index": gpu.index, "name": gpu.name}
+                for gpu in (self.after.nvidia_smi.gpus if self.after.nvidia_smi else None) or ()
             ],
-            "health": None if self.health is None else _checked_health(self.health),
+            "health": self.health,
         }
 
     def _status(self, stats: Mapping[str, int]) -> str:
@@ -155,13 +143,13 @@ class HostRun:
         """Why a role had work: drift since the last run, or what else brings a role to work."""
         if role in WITHOUT_PLAN:
             return ["each run compares the host with what is declared"]
-        records = self.before.get("gpu_fleet_managed")
+        records = self.before.gpu_fleet_managed
         if records is None:
             return ["the run has not read what drifted"]
         of_role = [record for name, record in records.items() if name.partition(".")[0] == role]
         if not of_role:
             return ["no earlier run has recorded this role on the host"]
-        drift = [item["message"] for record in of_role for item in record.get("drift") or []]
+        drift = [item.message for record in of_role for item in record.drift or ()]
         return drift or ["the variables, or what they depend on, differ from the last run"]
 
 
@@ -191,98 +179,55 @@ def result_of_run(
     }
 
 
-def _change(task: str, action: str, result: Mapping[str, Any]) -> dict[str, Any]:
+def _done_by_others(result: Mapping[str, Any]) -> Done:
+    """The result of a module of others, which may have anything: no reason, no command, and facts where they fit."""
+    try:
+        facts = read(Facts, result.get("ansible_facts") or {})
+    except FormError:
+        facts = None
+    return Done(changed=bool(result.get("changed")), ansible_facts=facts)
+
+
+def _change(task: str, action: str, done: Done, delegated_to: str | None) -> dict[str, Any]:
     role, separator, name = task.partition(" : ")
-    items = result.get("results") or []
+    # Our modules return commands and reasons that are made to be shown.
+    shown: Sequence[Change] = [item for item in done.results or () if item.changed] or [done]
     return {
         "role": role if separator else None,
         "task": name if separator else task,
         "module": action,
-        "delegated_to": (result.get("_ansible_delegated_vars") or {}).get("ansible_delegated_host"),
-        # Our modules return commands and reasons that are made to be shown; of others they may have anything.
-        **_shown(action, [item for item in items if isinstance(item, Mapping) and item.get("changed")] or [result]),
-    }
-
-
-def _shown(action: str, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    ours = results if action.startswith(_COLLECTION) else []
-    return {
-        "reason": _text("; ".join(str(result["reason"]) for result in ours if result.get("reason"))) or None,
-        "commands": _strings([str(command) for result in ours for command in result.get("commands") or []]),
+        "delegated_to": delegated_to,
+        "reason": "; ".join(str(one.reason) for one in shown if one.reason) or None,
+        "commands": [command for one in shown for command in one.commands or ()],
     }
 
 
 _NO_HEALTH: Mapping[str, Any] = {"ok": None, "verdict": None, "remedy": None, "reasons": [], "notes": []}
 
 
-def _health(found: Mapping[str, Any]) -> dict[str, Any]:
+def _health(found: RoleHealth) -> dict[str, Any]:
     """Of the fact that the role gpu_health sets."""
-    return {name: found[name] for name in _NO_HEALTH if found.get(name) is not None}
+    given = {name: getattr(found, name) for name in _NO_HEALTH}
+    return {
+        name: list(value) if isinstance(value, tuple) else value for name, value in given.items() if value is not None
+    }
 
 
-def _verdict(found: Mapping[str, Any]) -> dict[str, Any]:
+def _verdict(found: Judged) -> dict[str, Any]:
     """Of the module gpu_health."""
     problems, notes = (
-        [item["message"] for item in found["findings"] if (item["verdict"] in ("warn", "fail")) is is_problem]
+        [item.message for item in found.findings if (item.verdict in ("warn", "fail")) is is_problem]
         for is_problem in (True, False)
     )
     return {
-        "ok": found["verdict"] != "fail",
-        "verdict": found["verdict"],
-        "remedy": found["remedy"],
+        "ok": found.verdict != "fail",
+        "verdict": found.verdict,
+        "remedy": found.remedy,
         "reasons": problems,
         "notes": notes,
     }
 
 
-def _read(name: str, facts: Facts) -> str | list[str] | None:
-    """What is read, null where the run has not read it."""
-    try:
-        found: Any = _VERSIONS[name](facts)
-    except (KeyError, TypeError, IndexError):
-        return None
-    return _strings(found) if name in _LISTS else _text(found)
-
-
-def _checked_health(found: Mapping[str, Any]) -> dict[str, Any]:
-    ok, verdict, remedy = (found[name] for name in ("ok", "verdict", "remedy"))
-    if not (ok is None or isinstance(ok, bool)) or verdict not in (None, *VERDICTS) or remedy not in (None, *REMEDIES):
-        raise ValueError("no health")
-    return {
-        "ok": ok,
-        "verdict": verdict,
-        "remedy": remedy,
-        "reasons": _strings(found["reasons"]),
-        "notes": _strings(found["notes"]),
-    }
-
-
-def _bounded(values: Any) -> list[Any]:
-    if not isinstance(values, list) or len(values) > _MOST_ELEMENTS:
-        raise ValueError("no list, or too long a one")
-    return values
-
-
-def _strings(values: Any) -> list[str]:
-    return [str(_text(value)) for value in _bounded(values) if value is not None]
-
-
-def _text(value: Any) -> str | None:
-    if value is not None and not isinstance(value, str):
-        raise TypeError("no text")
-    if value is not None and (len(value) > _LONGEST_TEXT or any("\ud800" <= each <= "\udfff" for each in value)):
-        raise ValueError("too long, or no Unicode")
-    return value
-
-
-def _number(value: Any) -> int | None:
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or abs(value) >> 62):
-        raise TypeError("no number")
-    return value
-
-
 def _line(text: str | None) -> str | None:
     """A message, which has what a task on the host printed, as one line of bounded length."""
-    if text is None:
-        return None
-    return one_line(text[:_LONGEST_TEXT])
+    return None if text is None else one_line(text[:_LONGEST_TEXT])

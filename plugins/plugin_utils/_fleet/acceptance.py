@@ -18,6 +18,18 @@ from typing import Any
 
 from ...module_utils._common.json_text import parse_json
 from ...module_utils._common.plain_text import one_line
+from .documents import (
+    WHAT_TO_DO,
+    Adapter,
+    Adapters,
+    Ended,
+    FormError,
+    Health,
+    LinkedGpu,
+    LinkedGpus,
+    Printed,
+    read,
+)
 
 PREFIX = "gpu_fleet_accept_"
 NCCL, GLOO = "nccl", "gloo"
@@ -26,7 +38,7 @@ _TESTS = ("nccl", "nvbandwidth")
 _TEST_ROWS = re.compile(r"test_.*|(?:host|peer|nccl)_bandwidth")
 ALL = "all"
 """The name of the round in which all hosts run together."""
-_LONGEST_REASON = 300
+_LONGEST_REASON, _LONGEST_STDERR = 300, 16_384
 _MIB = 2**20
 _GRACE_S = 30
 _ADDRESS = re.compile(r"[0-9A-Za-z][0-9A-Za-z.:_-]*")
@@ -242,7 +254,7 @@ def _wrong(name: str, value: object, allowed: str) -> AcceptanceError:
 
 
 def read_member(name: str, gpus: Any, address: str, options: Options, nics: Any = None) -> Member:
-    """A host by the results of nvidia_smi_facts and report_facts, which it may have in any form.
+    """A host by the results of nvidia_smi_facts and report_facts.
 
     Only NCCL needs GPUs, whole ones that nothing else uses; with gloo a host has one process.
     """
@@ -250,34 +262,27 @@ def read_member(name: str, gpus: Any, address: str, options: Options, nics: Any 
     if options.backend == GLOO:
         return Member(name, address, options=options)
     try:
-        found = gpus["ansible_facts"]["nvidia_smi"]["gpus"]
-        users = [
-            f"{process['name']} ({process['pid']})" if process else ""
-            for gpu in found
-            for process in gpu.get("processes") or ()
-        ]
-        split = [f"MIG on GPU {gpu['index']}" for gpu in found if gpu.get("mig_mode_current") == "enabled"]
-    except (KeyError, TypeError, AttributeError):
+        found = read(LinkedGpus, gpus["ansible_facts"]["nvidia_smi"]).gpus
+        # Without its result nothing is expected of the network.
+        adapters = read(Adapters, nics["host"]).nics if isinstance(nics, Mapping) and "host" in nics else ()
+    except FormError as error:
+        return Member(name, address, 0, f"its GPUs and adapters cannot be read: {error}; {WHAT_TO_DO}", options)
+    except (KeyError, TypeError):
         return Member(name, address, 0, "its GPUs cannot be read; see the module nvidia_smi_facts", options)
+    users = [f"{process.name} ({process.pid})" for gpu in found for process in gpu.processes or ()]
+    split = [f"MIG on GPU {gpu.index}" for gpu in found if gpu.mig_mode_current == "enabled"]
     used = ", ".join(one_line(text, 80) for text in (*users, *split))[:_LONGEST_REASON]
     refusal = f"its GPUs are in use: {used}" if used else "" if found else "it has no GPU"
-    return Member(name, address, len(found), refusal, options, read_links(found, nics))
+    return Member(name, address, len(found), refusal, options, links_of(found, adapters))
 
 
-def read_links(gpus: Sequence[Any], nics: Any) -> Links:
-    """The links of a host by its GPUs and the result of report_facts. What has another form is not known."""
-    try:
-        by_nvlink = [_nvlink(gpu, gpus) for gpu in gpus]
-        of_gpus = by_nvlink if all(by_nvlink) else [_pcie(gpu) for gpu in gpus]
-        places = {(gpu.get("fabric_cluster_uuid"), gpu.get("fabric_clique_id")) for gpu in gpus}
-        ((cluster, clique),) = places if len(places) == 1 else {("", "")}
-        rates = [
-            _number(nic["speed_gb_per_second"]) or 0.0
-            for nic in (nics or {}).get("host", {}).get("nics", ())
-            if nic["rdma"] and nic["up"]
-        ]
-    except (AttributeError, KeyError, TypeError, ValueError):
-        return Links()
+def links_of(gpus: Sequence[LinkedGpu], adapters: Sequence[Adapter]) -> Links:
+    """The links of a host by its GPUs and its adapters."""
+    by_nvlink = [_nvlink(gpu, gpus) for gpu in gpus]
+    of_gpus = by_nvlink if all(by_nvlink) else [_pcie(gpu) for gpu in gpus]
+    places = {(gpu.fabric_cluster_uuid, gpu.fabric_clique_id) for gpu in gpus}
+    ((cluster, clique),) = places if len(places) == 1 else {(None, None)}
+    rates = [one.speed_gb_per_second or 0.0 for one in adapters if one.rdma and one.up]
     slowest = min(of_gpus, default=0.0)
     return Links(
         gpu=slowest,
@@ -288,17 +293,17 @@ def read_links(gpus: Sequence[Any], nics: Any) -> Links:
     )
 
 
-def _nvlink(gpu: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> float:
+def _nvlink(gpu: LinkedGpu, gpus: Sequence[LinkedGpu]) -> float:
     """What all NVLinks of a GPU carry; 0 where bridges connect it to some of the others only."""
-    active = [link for link in gpu.get("nvlinks") or () if link["active"]]
-    others = {one["pci_bus_id"] for one in gpus} - {gpu["pci_bus_id"]}
-    direct = {link["remote_pci_bus_id"] for link in active} & others
-    return 0.0 if direct and direct != others else sum(_number(link["speed_gb_per_second"]) or 0.0 for link in active)
+    active = [link for link in gpu.nvlinks or () if link.active]
+    others = {one.pci_bus_id for one in gpus} - {gpu.pci_bus_id}
+    direct = {link.remote_pci_bus_id for link in active} & others
+    return 0.0 if direct and direct != others else sum(link.speed_gb_per_second or 0.0 for link in active)
 
 
-def _pcie(gpu: Mapping[str, Any]) -> float:
+def _pcie(gpu: LinkedGpu) -> float:
     """An idle GPU lowers the generation of its link, and never the width."""
-    return _PCIE_LANE.get(gpu.get("pci_link_gen_max"), 0.0) * (_number(gpu.get("pci_link_width_current")) or 0.0)
+    return _PCIE_LANE.get(gpu.pci_link_gen_max, 0.0) * (gpu.pci_link_width_current or 0.0)
 
 
 def bound(members: Sequence[Member]) -> tuple[float, str]:
@@ -405,39 +410,38 @@ def read_run(name: str, group: Sequence[str], results: Mapping[str, Any], member
     return Run(name, tuple(group), gb_s=factor * size / max(seconds) / 1e9, bound_gb_s=limit, bound_by=by)
 
 
-def _read_result(result: Any, options: Options, world: int) -> float | str:
+def _read_result(found: Any, options: Options, world: int) -> float | str:
     """The median of a host's seconds, or what is wrong with its result."""
-    if not isinstance(result, Mapping):
+    if not isinstance(found, Mapping):
         return "it returned nothing"
-    if result.get("rc") != 0:
+    try:
+        result = read(Ended, found)
+    except FormError as error:
+        return f"its result is not that of a task: {error}"
+    if result.rc != 0:
         return _failure(result, options)
     try:
-        read = parse_json(str(result.get("stdout") or "").strip().splitlines()[-1])
+        printed = read(Printed, parse_json((result.stdout or "").strip().splitlines()[-1]))
+    except FormError as error:
+        return f"it printed seconds that are none: {error}" if "seconds[" in error.place else "it printed no result"
     except (IndexError, ValueError):
         return "it printed no result"
-    if not isinstance(read, Mapping):
-        return "it printed no result"
-    seconds = read.get("seconds")
-    wrong = read.get("wrong")
-    if wrong != 0:
-        return "its sums were wrong" if isinstance(wrong, int) else "it printed no result"
-    if not isinstance(seconds, list) or len(seconds) != options.iterations:
+    if printed.wrong != 0:
+        return "its sums were wrong" if isinstance(printed.wrong, int) else "it printed no result"
+    if len(printed.seconds) != options.iterations:
         return "it printed another number of results than requested"
-    times = [_number(one) for one in seconds]
-    if any(one is None or one <= 0 for one in times):
-        return "it printed seconds that are none"
-    if (read.get("bytes"), read.get("world")) != (options.size_mib * _MIB, world):
+    if (printed.bytes, printed.world) != (options.size_mib * _MIB, world):
         return "it computed another sum than requested"
-    return median(one for one in times if one)
+    return median(printed.seconds)
 
 
-def _failure(result: Mapping[str, Any], options: Options) -> str:
-    if result.get("rc") in (-14, 142, 124, 137, -9):
+def _failure(result: Ended, options: Options) -> str:
+    if result.rc in (-14, 142, 124, 137, -9):
         return f"it did not end within {options.timeout_s} s"
-    if result.get("rc") is None and result.get("finished") in (0, False):
+    if result.rc is None and result.finished in (0, False):
         return f"it did not end within {options.timeout_s} s"
-    lines = str(result.get("stderr") or result.get("msg") or "").strip().splitlines()
-    return f"it failed: {lines[-1].strip() if lines else 'no reason given'}"
+    lines = (result.stderr or result.msg or "").strip().splitlines()
+    return f"it failed: {lines[-1][:_LONGEST_STDERR].strip() if lines else 'no reason given'}"
 
 
 def result_of(results: Any, number: int) -> Any:
@@ -452,12 +456,13 @@ def result_of(results: Any, number: int) -> Any:
 def read_tests(result: Any, names: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """What the tests of a host have measured, by their names, and what is wrong, of the result of gpu_health."""
     try:
-        found = {str(one["name"]): one_line(str(one["evidence"]), _LONGEST_REASON) for one in result["tests"]}
-        findings = [one for one in result["findings"] if _TEST_ROWS.fullmatch(one["row"])]
-        wrong = [one_line(str(one["message"]), _LONGEST_REASON) for one in findings]
-    except (AttributeError, KeyError, TypeError):
-        message = result.get("msg") if isinstance(result, Mapping) else None
-        return {}, [f"its tests have no result: {one_line(str(message or 'none was returned'), _LONGEST_REASON)}"]
+        health = read(Health, result)
+    except FormError as error:
+        message = result.get("msg") if isinstance(result, Mapping) and "verdict" not in result else None
+        why = message if isinstance(message, str) else f"{error}; {WHAT_TO_DO}" if result else "none was returned"
+        return {}, [f"its tests have no result: {one_line(why[:_LONGEST_STDERR], _LONGEST_REASON)}"]
+    found = {one.name: one_line(one.evidence, _LONGEST_REASON) for one in health.tests}
+    wrong = [one_line(one.message, _LONGEST_REASON) for one in health.findings if _TEST_ROWS.fullmatch(one.row)]
     measured = {name: found[name] for name in names if name in found}
     missing = [] if wrong else [f"{name} has no result" for name in names if name not in measured]
     return measured, [*wrong, *missing]
@@ -488,7 +493,8 @@ def judge(
     problems: dict[str, tuple[str, ...]] = {name: (reason,) for name, reason in (lost or {}).items()}
     read = {name: read_tests((tests or {}).get(name), one.options.tests) for name, one in members.items()}
     for name in members:
-        found = () if common else (*_failures(name, pairs, right), *_slowness(name, best, middle, members[name]))
+        own = (*_failures(name, pairs, right), *_slowness(name, best, middle, members[name]), *_alone(name, runs))
+        found = () if common else own
         found = (*found, below[name]) if name in below and not common else found
         # What a host computes alone has no cause in common with others.
         found = (*found, *(read[name][1] if members[name].options.tests else ()))
@@ -500,11 +506,11 @@ def judge(
 
 def _common(runs: Sequence[Run], pairs: Sequence[Run], right: Sequence[Run]) -> Iterator[str]:
     """Failures that no single host explains."""
-    if len(pairs) >= _LIKELY_COMMON and not right:
+    if len(pairs) >= _LIKELY_COMMON and not right and len({name for run in pairs for name in run.reasons}) > 1:
         yield f"no pair of hosts has a right sum, of which the cause is common: {_reason(pairs[0])}"
         return
     for run in runs:
-        if run.round == ALL and not run.is_right and len(right) == len(pairs):
+        if run.round == ALL and len(run.reasons) > 1 and len(right) == len(pairs):
             yield f"each pair of hosts has right sums, and all hosts together have none: {_reason(run)}"
 
 
@@ -515,7 +521,8 @@ def _reason(run: Run) -> str:
 def _failures(name: str, pairs: Sequence[Run], right: Sequence[Run]) -> Iterator[str]:
     """Why a host is to blame for failures: all its pairs failed, or one with a host that has no other failure."""
     own = [run for run in pairs if name in run.hosts]
-    failed = [run for run in own if not run.is_right]
+    # Where its own result is right, only the other one's is not.
+    failed = [run for run in own if name in run.reasons]
     if not failed:
         return
     broken = {one for run in pairs for one in run.hosts if not any(one in other.hosts for other in right)}
@@ -532,6 +539,14 @@ def _failures(name: str, pairs: Sequence[Run], right: Sequence[Run]) -> Iterator
         (partner,) = {*run.hosts} - {name}
         if partner not in broken:
             yield f"the pair with {partner} failed, and other pairs of both did not: {_reason(run)}"
+
+
+def _alone(name: str, runs: Sequence[Run]) -> Iterator[str]:
+    """That a host alone has no result of all hosts together: a sum is that of all of them, or of none."""
+    for run in runs:
+        if run.round == ALL and [*run.reasons] == [name]:
+            others = "the others have right sums of all hosts together" if len(run.hosts) > 1 else "its sums failed"
+            yield f"{others}: {_reason(run)}"
 
 
 def _slowness(name: str, best: Mapping[str, float], middle: float, member: Member) -> Iterator[str]:

@@ -18,6 +18,8 @@ from typing import Any
 from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import one_line
 from ansible_collections.gpu.fleet.plugins.module_utils._health.policy import FAIL, WARN
 
+from .documents import Imex, Placement
+
 VARIABLE = "gpu_fleet_nvlink_domain"
 _RACK_SCALE = ("GB200", "GB300")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -34,6 +36,11 @@ class Fabric:
 
     cluster: str
     clique: int
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.cluster}.{self.clique}"
 
     @property
     def is_unset(self) -> bool:
@@ -97,7 +104,7 @@ class Domain:
 def observed(
     driver: object, gpus: Iterable[Mapping[str, Any]], imex: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """What a host has, as its modules return it, for `member_of`: the version of its driver, GPUs, the service IMEX."""
+    """What a host has, as its modules return it, for Placement: the version of its driver, GPUs, the service IMEX."""
     return {
         "driver": driver,
         "gpus": [{name: gpu.get(name) for name in ("name", "fabric_cluster_uuid", "fabric_clique_id")} for gpu in gpus],
@@ -105,40 +112,41 @@ def observed(
     }
 
 
-def member_of(host: str, domain: object, found: Mapping[str, Any], *, unit: str = "", is_read: bool = True) -> Member:
-    """The member that `observed` describes. What a host reports is text of that host: another form is unknown."""
-    imex = found.get("imex") or {}
+def member_of(host: str, domain: object, found: Placement, *, unit: str = "", is_read: bool = True) -> Member:
+    """The member with what was `observed`. A place that is no UUID is unknown."""
+    imex = found.imex
     fabrics = [
-        Fabric(str(gpu["fabric_cluster_uuid"]).lower(), gpu["fabric_clique_id"])
-        for gpu in found.get("gpus") or ()
-        if _UUID.fullmatch(str(gpu["fabric_cluster_uuid"]).lower()) and isinstance(gpu["fabric_clique_id"], int)
+        Fabric(str(gpu.fabric_cluster_uuid).lower(), gpu.fabric_clique_id)
+        for gpu in found.gpus
+        if _UUID.fullmatch(str(gpu.fabric_cluster_uuid).lower()) and gpu.fabric_clique_id is not None
     ]
-    masked = "masked" if str(imex.get("enabled") or "").startswith("masked") else ""
+    masked = "masked" if (imex.enabled or "").startswith("masked") else ""
     return Member(
         host,
         domain=str(domain or ""),
         unit=unit,
-        driver=_version(found.get("driver")),
-        imex=_version(imex.get("version")),
-        imex_unit=masked
-        or one_line(str(imex.get("state") or ("absent" if imex.get("installed") is False else "")), 40),
+        driver=_version(found.driver),
+        imex=_version(imex.version),
+        imex_unit=masked or one_line(imex.state or ("absent" if imex.installed is False else ""), 40),
         imex_domain=_state_of_domain(imex),
-        imex_channels=imex.get("channels"),
+        imex_channels=imex.channels,
         fabrics=tuple(fabrics),
-        is_rack_scale=any(model in str(gpu["name"]) for gpu in found.get("gpus") or () for model in _RACK_SCALE),
+        is_rack_scale=any(model in (gpu.name or "") for gpu in found.gpus for model in _RACK_SCALE),
         is_read=is_read,
     )
 
 
-def units_of(members: Sequence[Member], known: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The unit of each host: what the inventory names, else its domain by the facts; empty for a host of its own.
+def undeclared(member: Member) -> str:
+    """Why a tray of a rack is not changed alone; empty for another host.
 
-    known: units of a run that goes on, for hosts whose driver does not report a fabric in the middle of their change.
+    By what it reports of itself only: what others report of its domain proposes one, and decides nothing.
     """
-    names = {host: domain.name for domain in _proposed(members) for host in domain.hosts}
-    return {
-        one.host: one.unit or one.domain or names.get(one.host) or (known or {}).get(one.host, "") for one in members
-    }
+    if member.domain or member.unit or not member.is_rack_scale or member.place is None:
+        return ""
+    return (
+        f"it is a tray of the NVLink domain {member.place.name}, by its own report, and the inventory names none; set "
+        f"{VARIABLE} for the hosts of the rack, which are changed as one then"
+    )
 
 
 def domains_of(members: Sequence[Member]) -> tuple[Domain, ...]:
@@ -157,14 +165,15 @@ def domains_of(members: Sequence[Member]) -> tuple[Domain, ...]:
     )
 
 
-def contradictions(domains: Iterable[Domain]) -> list[str]:
+def contradictions(domains: Iterable[Domain]) -> dict[str, str]:
     """Why hosts cannot be changed as one: what the inventory names a domain is several. Zeros contradict nothing."""
-    return [
-        f"{VARIABLE} {domain.name}: {_found(finding)}; {finding.what_to_do}"
+    return {
+        host: f"{VARIABLE} {domain.name}: {_found(finding)}; {finding.what_to_do}"
         for domain in domains
         for finding in domain.findings
         if finding.row == "nvlink_domain_cluster"
-    ]
+        for host in domain.hosts
+    }
 
 
 def domain_lines(domains: Iterable[Domain]) -> list[str]:
@@ -173,7 +182,8 @@ def domain_lines(domains: Iterable[Domain]) -> list[str]:
     for domain in domains:
         if domain.is_proposed:
             lines.append(
-                f"NVLink domain {domain.name}, by the facts: {_listed(domain.hosts)}; name it by {VARIABLE} to keep it"
+                f"NVLink domain {domain.name}, by the facts: {_listed(domain.hosts)}; proposed and not acted on; name "
+                f"it by {VARIABLE}"
             )
         for finding in domain.findings:
             lines.append(f"NVLink domain {domain.name}: {finding.symptom} ({_found(finding)}); {finding.what_to_do}")
@@ -187,7 +197,8 @@ def _found(finding: DomainFinding) -> str:
 def _proposed(members: Sequence[Member]) -> list[Domain]:
     """Hosts that the inventory leaves open, by the place that they report, where that is shared.
 
-    One that shares a place with a named domain is none: a host must not join what others are by its word alone.
+    It is shown and never acted on: a host must not join what others are by its word alone. One that shares a place with
+    a named domain is none.
     """
     taken = {member.place for member in members if member.domain or member.unit}
     places: dict[Fabric, list[str]] = {}
@@ -195,7 +206,7 @@ def _proposed(members: Sequence[Member]) -> list[Domain]:
         place = None if member.domain or member.unit else member.place
         if place is not None and place not in taken:
             places.setdefault(place, []).append(member.host)
-    return [Domain(f"{at.cluster}.{at.clique}", tuple(hosts), True) for at, hosts in places.items() if len(hosts) > 1]
+    return [Domain(at.name, tuple(hosts), True) for at, hosts in places.items() if len(hosts) > 1]
 
 
 def _findings(domain: Domain, members: Sequence[Member], all_members: Sequence[Member]) -> Iterator[DomainFinding]:
@@ -296,11 +307,11 @@ def _without_service(read: Sequence[Member]) -> Iterator[DomainFinding]:
         )
 
 
-def _state_of_domain(imex: Mapping[str, Any]) -> str:
+def _state_of_domain(imex: Imex) -> str:
     """What IMEX knows of its domain, empty where it is up or could not be read."""
-    status = imex.get("domain_status")
-    nodes = [f"{host} {state}" for host, state in (imex.get("nodes_not_ready") or {}).items()]
-    return "" if status in (None, "UP") else one_line(f"{status}: {_listed(nodes)}", 300)
+    nodes = [f"{host} {state}" for host, state in imex.nodes_not_ready.items()]
+    is_up = imex.domain_status in (None, "UP")
+    return "" if is_up else one_line(f"{imex.domain_status}: {_listed(nodes)}", 300)
 
 
 def _others(members: Sequence[Member], value: Callable[[Member], str], label: str) -> dict[str, str]:
@@ -318,8 +329,8 @@ def _places(member: Member) -> str:
     return ", ".join(dict.fromkeys(f"cluster {at.cluster}, clique {at.clique}" for at in member.fabrics))
 
 
-def _version(value: object) -> str:
-    return one_line(str(value or ""), 40)
+def _version(value: str | None) -> str:
+    return one_line(value or "", 40)
 
 
 def _listed(names: Sequence[str]) -> str:

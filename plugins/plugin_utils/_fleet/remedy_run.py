@@ -6,14 +6,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from ansible_collections.gpu.fleet.plugins.module_utils._common.drain_reason import REMEDY as WHO
 from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import one_line
 from ansible_collections.gpu.fleet.plugins.module_utils._health.policy import FAIL
 
-from .nvlink_domains import Member, domain_lines, domains_of, member_of, observed, units_of
+from .documents import WHAT_TO_DO, FormError, Health, Placement, read
+from .nvlink_domains import Member, domain_lines, domains_of, member_of, undeclared
 from .remedies import (
     BEGUN,
     JUDGE,
@@ -71,22 +72,33 @@ def plan_remedies(
     options = read_options(ours)
     known = {state.host: state for state in map(read_state, states)}
     tried = {document["host"]: document for document in attempts}
-    members = [_member(name, entry) for name, entry in entries.items()]
-    units = units_of(members)
+    healths: dict[str, Health | None] = {}
+    refusals: dict[str, str] = {}
+    for name, entry in entries.items():
+        try:
+            healths[name] = None if entry.get("is_missing") else _health(entry.get("health"))
+        except FormError as error:
+            healths[name], refusals[name] = None, f"its health is not as gpu_health returns it: {error}; {WHAT_TO_DO}"
+    members = [_member(name, entry, healths[name]) for name, entry in entries.items()]
     patients = [
-        _patient(name, {**entry, "unit": units[name]}, known.get(name), tried.get(name, {}))
-        for name, entry in entries.items()
+        _patient(one, entries[one.host], healths[one.host], known.get(one.host), tried.get(one.host, {}))
+        for one in members
     ]
     treatment = treat(patients, options, time)
+    treatment = replace(treatment, decisions=_whole_domains(members, patients, treatment.decisions))
     rolling = {
         patient.name: _entry(patient, entries[patient.name], treatment.decisions[patient.name]) for patient in patients
     }
+    for name in refusals:
+        rolling[name]["is_missing"] = True
     plan = plan_run(rolling, shared, states, previous, time, token=token, who=WHO, fixed=FIXED)
+    plan["held"] |= refusals
+    plan["lines"] += [f"{name} is refused: {why}" for name, why in refusals.items()]
     plan["lines"] += domain_lines(domains_of(members))
     plan["lines"] += [
         f"{name} is not touched: {decision.why}"
         for name, decision in treatment.decisions.items()
-        if decision.action == LEFT
+        if decision.action == LEFT and name not in refusals
     ]
     return {
         **plan,
@@ -142,13 +154,14 @@ def recorded(
 def refusal(health: Mapping[str, Any], variables: Mapping[str, Any]) -> str:
     """Why a host does not return to service with this result of gpu_health; empty where it does."""
     ours = {name: value for name, value in variables.items() if name.startswith(PREFIX)}
-    return not_healthy(str(health.get("verdict", "")), _findings(health), read_options(ours))
+    found = _of_one(health)
+    return not_healthy(found.verdict if found else "", _findings(found), read_options(ours))
 
 
 def is_due(health: Mapping[str, Any], variables: Mapping[str, Any]) -> bool:
     """Whether a host still has what it gets its remedy for, after hours in which its jobs ended."""
     ours = {name: value for name, value in variables.items() if name.startswith(PREFIX)}
-    return bool(matching(_findings(health), read_options(ours).on))
+    return bool(matching(_findings(_of_one(health)), read_options(ours).on))
 
 
 def support_case(
@@ -182,26 +195,50 @@ def support_case(
     }
 
 
-def _member(name: str, entry: Mapping[str, Any]) -> Member:
-    health = entry.get("health") or {}
-    found = observed(health.get("driver_version"), health.get("gpus") or ())
-    is_read = bool(health) and not entry.get("is_missing")
-    return member_of(name, entry.get("domain"), found, unit=str(entry.get("unit", "")), is_read=is_read)
+def _health(found: object) -> Health | None:
+    """What the host has returned, None where nothing was read; raises FormError."""
+    return read(Health, found) if found not in (None, {}) else None
+
+
+def _of_one(found: object) -> Health | None:
+    """As `_health`, in the run of the host itself, which then fails."""
+    try:
+        return _health(found)
+    except FormError as error:
+        raise RollingError(f"its health is not as gpu_health returns it: {error}; {WHAT_TO_DO}") from None
+
+
+def _member(name: str, entry: Mapping[str, Any], health: Health | None) -> Member:
+    found = Placement(health.driver_version, health.gpus) if health else Placement()
+    return member_of(name, entry.get("domain"), found, unit=str(entry.get("unit", "")), is_read=health is not None)
+
+
+def _whole_domains(
+    members: Sequence[Member], patients: Sequence[Patient], decisions: Mapping[str, Decision]
+) -> dict[str, Decision]:
+    """A running IMEX of a tray whose domain the inventory does not name is for a person: nobody knows the others."""
+    found = dict(decisions)
+    for member, patient in zip(members, patients, strict=True):
+        alone, decision = undeclared(member), decisions[member.host]
+        rows = {finding.row for finding in patient.findings if finding.remedy == "restart_imex"}
+        if alone and decision.action == REMEDY and decision.remedy == "restart_imex" and rows != {"imex_inactive"}:
+            found[member.host] = replace(decision, action=PERSON, why=f"{alone}: {decision.why}")
+    return found
 
 
 def _patient(
-    name: str,
+    member: Member,
     entry: Mapping[str, Any],
+    health: Health | None,
     state: HostState | None,
     document: Mapping[str, Any],
 ) -> Patient:
-    health = entry.get("health") or {}
     return Patient(
-        name,
-        "" if entry.get("is_missing") else str(health.get("verdict", "")),
+        member.host,
+        health.verdict if health else "",
         _findings(health),
         read_attempts(document) if document else (),
-        unit=str(entry.get("unit", "")),
+        unit=member.unit or member.domain,
         drain=str(entry.get("drain", "")),
         is_drained=bool(entry.get("is_out")),
         is_ours=state is not None and state.is_out_of_service,
@@ -235,10 +272,8 @@ def _entry(patient: Patient, entry: Mapping[str, Any], decision: Decision) -> di
     }
 
 
-def _findings(health: Mapping[str, Any]) -> tuple[Finding, ...]:
+def _findings(health: Health | None) -> tuple[Finding, ...]:
     return tuple(
-        Finding(
-            str(one["row"]), str(one["verdict"]), str(one["remedy"]), str(one.get("gpu") or ""), str(one["message"])
-        )
-        for one in health.get("findings", ())
+        Finding(one.row, one.verdict, one.remedy, one.gpu or "", one.message)
+        for one in (health.findings if health else ())
     )

@@ -79,8 +79,8 @@ class RollingPlan:
     """`batches` of host names in their order, the canaries first where there are any.
 
     `unchanged` hosts need nothing, `missing` ones could not be reached or planned, `failed` ones failed in an earlier
-    run and stay as they are, with their reasons. `waiting` ones would be changed without another one of their unit,
-    with the reason. `reasons` are why a host is changed.
+    run and stay as they are, with their reasons. `waiting` ones are held, would be changed without another one of their
+    unit, or are more than their group may lose, with the reason. `reasons` are why a host is changed.
     """
 
     batches: tuple[tuple[str, ...], ...] = ()
@@ -101,6 +101,7 @@ class RollingPlan:
 class _Unit:
     """Hosts that are in one batch, and how many of each group they are."""
 
+    name: str
     names: tuple[str, ...]
     groups: Mapping[str, int]
 
@@ -135,13 +136,14 @@ def rolling_plan(
     states: Mapping[str, HostState] | None = None,
     previous: Sequence[str] = (),
     *,
+    held: Mapping[str, str] | None = None,
     whole_units: bool = True,
 ) -> RollingPlan:
     """The batches for `hosts`, which are all of the upgrade, also those that need nothing.
 
     states: what an earlier run has recorded; a host that it has left out of service comes first. previous: the order of
-    that run, which is kept. whole_units: whether a unit is changed as a whole or not at all. Raises RollingError where
-    a unit is larger than its group may lose.
+    that run, which is kept. held: hosts that are left as they are, with the reason. whole_units: whether a unit is
+    changed as a whole or not at all.
     """
     known = states or {}
     failed = {
@@ -157,14 +159,16 @@ def rolling_plan(
     missing = tuple(host.name for host in hosts if host.is_missing)
     out = {*failed, *missing}
     due = [host for host in hosts if (host.needs or host.name in interrupted) and host.name not in out]
-    waiting = _waiting(hosts, {host.name for host in due} - interrupted) if whole_units else {}
+    limits = {group: max(_number(options.max_unavailable, size), 1) for group, size in _counts(hosts).items()}
+    waiting = {**(_waiting(hosts, {host.name for host in due} - interrupted) if whole_units else {})}
+    waiting |= {**_too_large(due, limits), **_of_units(due, held or {})}
     due = [host for host in due if host.name not in waiting]
     rank = {name: number for number, name in enumerate(previous)}
     due.sort(key=lambda host: (host.name not in interrupted, rank.get(host.name, len(rank))))
-    limits = {group: max(_number(options.max_unavailable, size), 1) for group, size in _counts(hosts).items()}
     will_change = {host.name for host in due}
-    taken = _counts(host for host in hosts if host.name in out or (host.is_drained and host.name not in will_change))
-    units = _units(due, limits)
+    away = {*out, *((interrupted | {host.name for host in hosts if host.is_drained}) - will_change)}
+    taken = _counts(host for host in hosts if host.name in away)
+    units = _units(due)
     canaries = _canaries(units, options.canaries, due, any(state.is_finished for state in known.values()))
     chosen = {name for unit in canaries for name in unit.names}
     room = {group: limit - taken.get(group, 0) for group, limit in limits.items()}
@@ -193,7 +197,7 @@ def postponed(batch: Sequence[str], hosts: Mapping[str, Host], out: Iterable[str
     sizes = _counts(hosts.values())
     waiting = [hosts[name] for name in batch if name not in away]
     found = {}
-    for unit in _units(waiting, {}):
+    for unit in _units(waiting):
         lost = _counts(hosts[name] for name in away)
         together = _counts(hosts[name] for name in (*away, *unit.names))
         for group in unit.groups:
@@ -249,23 +253,34 @@ def _waiting(hosts: Sequence[Host], untouched: set[str]) -> dict[str, str]:
     return found
 
 
-def _units(hosts: Sequence[Host], limits: Mapping[str, int]) -> list[_Unit]:
+def _of_units(hosts: Sequence[Host], held: Mapping[str, str]) -> dict[str, str]:
+    """The hosts that are held, and those of their units, with the reason."""
+    of_unit = {host.unit: held[host.name] for host in hosts if host.unit and host.name in held}
+    found = {host.name: held.get(host.name) or of_unit.get(host.unit, "") for host in hosts}
+    return {name: reason for name, reason in found.items() if reason}
+
+
+def _too_large(hosts: Sequence[Host], limits: Mapping[str, int]) -> dict[str, str]:
+    """The hosts of units that are larger than their group may lose, with the reason."""
+    found: dict[str, str] = {}
+    for unit in _units(hosts):
+        for group, number in unit.groups.items():
+            if number > limits[group]:
+                reason = (
+                    f"unit {unit.name} has {number} hosts of group {group} to change together, and "
+                    f"gpu_fleet_upgrade_max_unavailable allows {limits[group]} of it; raise it, or take "
+                    "gpu_fleet_upgrade_group or gpu_fleet_upgrade_unit (gpu_fleet_nvlink_domain) away from these hosts"
+                )
+                found.update(dict.fromkeys(unit.names, reason))
+    return found
+
+
+def _units(hosts: Sequence[Host]) -> list[_Unit]:
     """The hosts as units, in the order of the first host of each."""
     members: dict[tuple[str, str], list[Host]] = {}
     for host in hosts:
         members.setdefault(("unit", host.unit) if host.unit else ("host", host.name), []).append(host)
-    units = []
-    for together in members.values():
-        groups = _counts(together)
-        for group, number in groups.items():
-            if number > limits.get(group, number):
-                raise RollingError(
-                    f"unit {together[0].unit} has {number} hosts of group {group} to change together, and "
-                    f"gpu_fleet_upgrade_max_unavailable allows {limits[group]} of it; raise it, or take "
-                    "gpu_fleet_upgrade_group or gpu_fleet_upgrade_unit (gpu_fleet_nvlink_domain) away from these hosts"
-                )
-        units.append(_Unit(tuple(host.name for host in together), groups))
-    return units
+    return [_Unit(name, tuple(host.name for host in one), _counts(one)) for (_kind, name), one in members.items()]
 
 
 def _canaries(

@@ -17,7 +17,8 @@ from ansible_collections.gpu.fleet.plugins.module_utils._common.drain_reason imp
     refusal,
 )
 
-from .nvlink_domains import contradictions, domain_lines, domains_of, member_of, units_of
+from .documents import WHAT_TO_DO, FormError, Placement, read
+from .nvlink_domains import contradictions, domain_lines, domains_of, member_of, undeclared
 from .rolling_plan import Host, Options, RollingError, plan_lines, postponed, read_options, read_truth, rolling_plan
 from .rolling_state import FAILED, PLANNED, HostState, begin, read_state, remaining
 
@@ -72,46 +73,52 @@ def plan_run(
 
     entries: by host what is in Host; `gpus`, how many it has or is declared to have; `domain` and `nvlink`, its NVLink
     domain in the inventory and what it has of one; and `drain`, the reason for which the scheduler has its node out of
-    service. Raises RollingError where the inventory names one domain what is several. variables: those of a user by
+    service. Hosts that the inventory names one domain and that are several are held. variables: those of a user by
     name. states: documents of all hosts. token: what distinguishes the run from one that another controller begins in
     the same second. who: the part of the collection, as in DrainReason. fixed: variables whose values it decides.
     """
     options = read_variables({**variables, **(fixed or {})})
     known = {state.host: state for state in map(read_state, states)}
-    members = [
-        member_of(
-            name,
-            entry.get("domain"),
-            entry.get("nvlink") or {},
-            unit=str(entry.get("unit", "")),
-            is_read=not entry.get("is_missing"),
-        )
-        for name, entry in entries.items()
-    ]
+    members, refusals = [], {}
+    for name, entry in entries.items():
+        try:
+            placement = read(Placement, entry.get("nvlink", {}))
+        except FormError as error:
+            refusals[name] = f"what it reports of its NVLink domain cannot be used: {error}; {WHAT_TO_DO}"
+            placement = Placement()
+        is_read = not entry.get("is_missing") and name not in refusals
+        unit = str(entry.get("unit", ""))
+        members.append(member_of(name, entry.get("domain"), placement, unit=unit, is_read=is_read))
     domains = domains_of(members)
-    wrong = contradictions(domains)
-    if wrong:
-        raise RollingError("; ".join(wrong)[:2000])
     before = [*previous.get("order", ()), *previous.get("failed", ())]
     continues = any(name not in known or not known[name].is_finished for name in before)
     run = previous["run"] if continues else "_".join(filter(None, (time.translate(_NO_MARKS), token)))
     # What an earlier run has finished is of no interest to this one.
     relevant = {name: state for name, state in known.items() if state.run == run or not state.is_finished}
     judged_before = previous.get("judged", ()) if continues else ()
-    # In the middle of its change a host may have no driver that reports its fabric.
-    units_before = {name: str(host.get("unit", "")) for name, host in previous.get("hosts", {}).items()}
-    units = units_of(members, units_before if continues else {})
-    held, hosts = {}, []
-    for name, entry in entries.items():
+    held, hosts, waiting = {}, [], contradictions(domains)
+    for member in members:
+        name, entry = member.host, entries[member.host]
         drained_by = relevant[name].run if name in relevant and relevant[name].is_out_of_service else run
         owner, reason = DrainReason(who, drained_by).owner, str(entry.get("drain", ""))
-        refused = refusal(reason, owner, options.take_over)
+        refused = refusals.get(name) or refusal(reason, owner, options.take_over)
         held.update({name: refused} if refused else {})
         is_interrupted = is_drain_of(reason, owner, options.take_over)
-        host = _host(name, {**entry, "unit": units[name]})
+        alone = undeclared(member)
+        if alone and not is_interrupted and not (name in relevant and relevant[name].is_out_of_service):
+            waiting.setdefault(name, alone)
+        host = _host(name, {**entry, "unit": member.unit or member.domain})
         hosts.append(replace(host, is_missing=host.is_missing or bool(refused), is_interrupted=is_interrupted))
     # A remedy is for single hosts, and the state of the others does not hinder it.
-    plan = rolling_plan(hosts, options, relevant, before if continues else (), whole_units=who == UPGRADE)
+    is_upgrade = who == UPGRADE
+    plan = rolling_plan(
+        hosts,
+        options,
+        relevant,
+        before if continues else (),
+        held=waiting if is_upgrade else {},
+        whole_units=is_upgrade,
+    )
     begun = {name: begin(name, run, time, known.get(name), bool(entries[name]["needs"])) for name in plan.order}
     return {
         "run": run,
@@ -127,7 +134,13 @@ def plan_run(
         # Login nodes have no GPU; one that has lost all of them is none.
         "judged": [name for name, entry in entries.items() if entry.get("gpus") or name in judged_before],
         "hosts": {
-            host.name: {**entries[host.name], "is_missing": host.is_missing, "unit": host.unit} for host in hosts
+            # Without what it has reported.
+            host.name: {
+                **{key: value for key, value in entries[host.name].items() if key != "nvlink"},
+                "is_missing": host.is_missing,
+                "unit": host.unit,
+            }
+            for host in hosts
         },
         "states": {name: state.as_dict() for name, state in begun.items()},
         "steps": {name: list(remaining(state)) for name, state in begun.items()},

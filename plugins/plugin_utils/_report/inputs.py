@@ -10,9 +10,9 @@ from typing import Any
 
 from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import one_line
 
+from .._fleet.documents import WHAT_TO_DO, FormError, facts_of, health_of
 from .._fleet.nvlink_domains import VARIABLE as NVLINK_DOMAIN
 from .._variable_forms import Spec, form_refusals, shown
-from .forms import FormError, facts_of, health_of
 from .model import NOT_READ, READ, UNREACHABLE, Host
 
 RACK, BUDGET, DECLARED = "gpu_fleet_rack", "gpu_fleet_rack_power_budget_kw", "gpu_health_expected"
@@ -25,7 +25,6 @@ VARIABLES: Mapping[str, Spec] = {
 """The variables of a host that count for the report."""
 _DEFAULT_BUDGET_KW = 20.0
 _LONGEST_REASON = 4000
-_WHAT_TO_DO = "no module of this collection returns that: check who changed the host"
 
 
 def read_host(
@@ -51,14 +50,14 @@ def read_host(
     try:
         read = facts_of(facts["host"])
     except FormError as error:
-        wrong = f"its facts are not as report_facts returns them: {error}; {_WHAT_TO_DO}"
+        wrong = f"its facts are not as report_facts returns them: {error}; {WHAT_TO_DO}"
         return Host(name, NOT_READ, wrong, **common), refusals
     try:
         judged = health_of(health) if health is not None and "verdict" in health else None
         reason = None if judged else f"its health could not be judged: {_one_line(health or {})}"
     except FormError as error:
         judged = None
-        reason = f"its health could not be judged: it is not as gpu_health returns it: {error}; {_WHAT_TO_DO}"
+        reason = f"its health could not be judged: it is not as gpu_health returns it: {error}; {WHAT_TO_DO}"
     return Host(name, READ, reason, facts=read, health=judged, **common), refusals
 
 

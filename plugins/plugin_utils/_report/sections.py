@@ -17,6 +17,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._health.policy import RE
 from ansible_collections.gpu.fleet.plugins.module_utils._health.table import TABLE
 
 from .._compatibility import branch_end_of_life
+from .._fleet.documents import Placement, read
 from .._fleet.nvlink_domains import Domain, Member, domains_of, member_of, observed
 from .model import (
     NOT_READ,
@@ -379,7 +380,7 @@ def nvlink_domains(hosts: Sequence[Host]) -> tuple[Domain, ...]:
 def _member(host: Host) -> Member:
     facts = host.facts or {}
     found = observed(facts.get("driver_version"), facts.get("gpus", ()), facts.get("imex"))
-    return member_of(host.name, host.nvlink_domain, found, is_read=host.facts is not None)
+    return member_of(host.name, host.nvlink_domain, read(Placement, found), is_read=host.facts is not None)
 
 
 # MIG

@@ -300,6 +300,10 @@ def test_unreachable_host_states_what_to_look_at() -> None:
     )
 
 
+def test_a_module_that_judged_nothing_is_no_healthy_host() -> None:
+    assert _cells(_record([_gpu()], judged={"failed": True, "msg": "no nvidia-smi"}))["health"] == "-"
+
+
 def _hostile_records(hostile: Any) -> list[HostRecord]:
     """Records with another value at one place."""
     facts = {"driver_version": "580.159.04", "cuda_version": "13.0", "gpus": [_gpu()], "pci_gpus": []}
@@ -355,6 +359,6 @@ def test_a_host_that_cannot_be_read_is_named() -> None:
     assert [line.split()[-1] for line in lines[1:3]] == ["failed", "unreadable"]
     assert lines[-2] == "node2 failed: no"
     assert lines[-1] == (
-        "node1 cannot be read: what it returned has another form than its modules document (AttributeError); "
-        "check who changed the host"
+        "node1 cannot be read: what it returned has another form than its modules document: gpus[0] is 7, not a "
+        "dictionary; no module of this collection returns that: check who changed the host"
     )

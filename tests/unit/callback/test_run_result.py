@@ -319,6 +319,5 @@ def test_what_one_host_returned_never_ends_the_result_of_all(tmp_path: Path) -> 
     assert (read["honest"]["status"], read["honest"]["versions"]["driver"]["after"]) == ("ok", "580.1")
     failed = [host["message"] for host in read.values() if host["status"] == "failed"]
     assert len(failed) > 100
-    assert {message.partition(": ")[2] for message in failed} == {
-        "what it returned has another form than its modules document; check who changed the host"
-    }
+    form = r"Read: what it returned has another form than its module documents: \S.*; no module of this collection .*"
+    assert all(re.fullmatch(form, message) for message in failed)

@@ -151,6 +151,26 @@ def _lies(trap: Trap, kib: int) -> dict[str, Callable[[Any, Mapping[str, Any]], 
     for _level in range(_LEVELS_OF_JSON):
         nested = {"x": [nested]}
     evidence = {"directory": f"{trap.directory}/..", "files": ["../written", "/../../written", evil]}
+    # What many hosts are decided by: findings without a row, a domain, links and GPUs that nothing can have.
+    findings = {
+        **{"verdict": "fail", "remedy": "reboot", "gpus": [5], "tests": [{"name": "nccl", "evidence": [evil]}]},
+        **{"findings": [{"verdict": "fail", "remedy": "reboot", "message": evil, "gpu": None}], "evidence": evidence},
+    }
+    gpu = {
+        **{"index": 0, "name": "NVIDIA GB200", "uuid": "GPU-0", "pci_bus_id": "0", "mig_mode_current": "disabled"},
+        **{"fabric_cluster_uuid": "1a7e1f0c-0000-4000-8000-0123456789ab", "fabric_clique_id": 10**400},
+        **{"pci_link_width_current": 10**400, "nvlinks": [{"active": True, "speed_gb_per_second": 10**400}]},
+    }
+    imex = {"installed": True, "nodes_not_ready": [1], "domain_status": "DOWN", "channels": 10**400}
+
+    def in_a_domain(result: Mapping[str, Any], system: Mapping[str, Any]) -> str:
+        given = {**result.get("ansible_facts", {}), **system}
+        smi, cuda = given.get("nvidia_smi", {}), given.get("cuda", {})
+        given["nvidia_smi"] = {**smi, "gpus": [{**each, **gpu} for each in smi.get("gpus", ())] * 2000 or [gpu]}
+        given["cuda"] = {**cuda, "services": {**cuda.get("services", {}), "imex": imex}}
+        nics = [{"rdma": True, "up": True, "speed_gb_per_second": 10**400}]
+        return json.dumps({**result, "ansible_facts": given, "host": {"nics": nics, "gpus": [5], "imex": imex}})
+
     return {
         "aimed": lambda result, system: json.dumps(facts(result, aimed(trap))),
         "variables": lambda result, system: json.dumps(named(result)),
@@ -172,6 +192,8 @@ def _lies(trap: Trap, kib: int) -> dict[str, Callable[[Any, Mapping[str, Any]], 
             '{"changed": false, "ansible_facts": {"deep": ' + '{"x":' * _LEVELS + "1" + "}" * _LEVELS + "}}"
         ),
         "nested": lambda result, system: json.dumps(facts(result, {**system, "nested": nested})),
+        "findings": lambda result, system: json.dumps(facts({**result, **findings}, system)),
+        "domain": in_a_domain,
         "failing": lambda result, system: json.dumps(
             {"failed": True, "msg": evil, "module_stderr": evil, "jobs": [{"id": evil}]}
         ),

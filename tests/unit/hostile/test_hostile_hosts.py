@@ -208,4 +208,13 @@ def test_nothing_that_a_host_returns_reaches_the_controller_or_another_host(tmp_
     if playbook == "upgrade":
         states = {path.stem: json.loads(path.read_text())["step"] for path in (tmp_path / "written/hosts").iterdir()}
         served = ("aimed", "honest", "large")
-        assert states == {**dict.fromkeys(served, "in_service"), **dict.fromkeys(("paths", "strings"), "failed")}
+        assert states == {**dict.fromkeys(served, "in_service"), "findings": "failed"}
+        words = "what it reports of its NVLink domain cannot be used"
+        for name, wrong in (("domain", "gpus has 4000 elements"), ("paths", "driver is "), ("strings", "driver is ")):
+            assert f"{name} is refused: {words}: {wrong}" in done.output
+    if playbook == "remediate":
+        assert (
+            "findings is refused: its health is not as gpu_health returns it: findings[0].row is missing" in done.output
+        )
+    if playbook == "report":
+        assert "its facts are not as report_facts returns them: " in (tmp_path / "written" / "report.json").read_text()

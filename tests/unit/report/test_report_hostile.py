@@ -187,7 +187,7 @@ def test_what_one_host_returns_never_ends_the_report_of_all(kind: str, tmp_path:
         (("gpus", 0, "instances"), 7, "gpus[0].instances is 7, not a list"),
         (("nics",), None, "nics is null, not a list"),
         (("system", "kernel"), MISSING, "system.kernel is missing"),
-        (("gpus",), [{}] * 257, "gpus has 257 elements, more than 256"),
+        (("gpus",), [{}] * 65, "gpus has 65 elements, more than 64"),
         (("reboot_reasons",), ["x" * 16_000] * 300, "there are more than 200000 values or 4 MiB of text"),
     ],
 )
@@ -205,7 +205,7 @@ def test_a_host_that_cannot_be_read_is_shown_with_what_is_wrong(
 def test_a_mig_device_is_within_the_slices_of_a_gpu(name: str, value: int) -> None:
     facts, health = bases()["dgx"]
     host, _refusals = read_host("node", {"host": _with(facts, ("gpus", 0, "instances", 0, name), value)}, health, {})
-    assert f"gpus[0].instances[0].{name} is {value}, not a slice of up to 64" in (host.reason or "")
+    assert f"gpus[0].instances[0].{name} is {value}, which nothing can have, from 0 to 64" in (host.reason or "")
 
 
 def test_a_verdict_that_cannot_be_read_leaves_the_facts_of_the_host() -> None:

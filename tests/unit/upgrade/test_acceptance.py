@@ -28,7 +28,6 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.acceptance import
     judge,
     parts,
     plan,
-    read_links,
     read_member,
     read_options,
     read_run,
@@ -163,9 +162,15 @@ def test_several_slow_hosts_are_named() -> None:
         (printed(16, wrong="0"), "printed no result"),
         (printed(15), "another sum than requested"),
         (printed(16, bytes=1), "another sum than requested"),
-        (printed(16, seconds=[1e-9] * 4), "another number of results"),
+        (printed(16, seconds=[1e-3] * 4), "another number of results"),
         (printed(16, seconds=[0.01, 0.01, -1]), "seconds that are none"),
         (printed(16, seconds=[0.01, 0.01, "x"]), "seconds that are none"),
+        (printed(16, seconds=[0.01, 0.01, 10**400]), "seconds that are none"),
+        # The bandwidth would be infinite.
+        (printed(16, seconds=[5e-324] * 3), "seconds that are none"),
+        (printed(16, bytes=10**400), "printed no result"),
+        ({"rc": 10**400, "stdout": ""}, "its result is not that of a task: rc is a number, which nothing can have"),
+        ({"rc": 1, "stderr": [["x"]]}, "its result is not that of a task: stderr is a list, not text"),
         ({"rc": 0, "stdout": json.dumps({"seconds": [math.nan] * 3, "wrong": 0})}, "seconds that are none"),
         (failing("x" * 100_000), "it failed: xxx"),
         (failing("\x1b[2Jcleared"), "it failed: "),
@@ -207,6 +212,39 @@ def test_all_together_may_fail_where_each_pair_is_right() -> None:
     found = judge(runs, cluster)
     assert not found.is_accepted
     assert "each pair of hosts has right sums, and all hosts together have none" in found.message()
+
+
+def test_a_host_that_alone_has_no_result_is_blamed_alone() -> None:
+    """A sum is that of all hosts or of none: where the others have it, this one has lost or hidden its own."""
+    cluster = members(4)
+    rounds = plan(list(cluster.values()))
+
+    def judged(lost: str) -> Acceptance:
+        runs = []
+        for each in rounds:
+            for group in each.groups:
+                results: dict[str, Any] = dict.fromkeys(group, printed(8 * len(group)))
+                results.update({"n002": None} if each.name == lost and "n002" in group else {})
+                runs.append(read_run(each.name, group, results, cluster))
+        return judge(runs, cluster)
+
+    for each in rounds:
+        found = judged(each.name)
+        assert (found.common, [*found.problems]) == ((), ["n002"]), each.name
+    # It is in each pair of three hosts.
+    cluster = members(3)
+    named = {name for each in plan(list(cluster.values())) for group in each.groups for name in group}
+    runs = [
+        read_run(f"pairs {number}", (partner, "n002"), {partner: printed(16), "n002": {}}, cluster)
+        for number, partner in enumerate(named - {"n002"})
+    ]
+    assert (judge(runs, cluster).common, [*judge(runs, cluster).problems]) == ((), ["n002"])
+    pair = members(2)
+    (run,) = [read_run("pairs 1", tuple(pair), {"n000": printed(16), "n001": None}, pair)]
+    assert [*judge([run], pair).problems] == ["n001"]
+    alone = members(1)
+    found = judge([read_run(ALL, ("n000",), {"n000": failing("no torch")}, alone)], alone)
+    assert found.problems == {"n000": ("its sums failed: n000: it failed: no torch",)}
 
 
 def test_the_only_pair_of_two_hosts_blames_both() -> None:
@@ -265,7 +303,7 @@ def test_gpus_in_use_and_split_ones_are_refused_by_name() -> None:
     assert plan([read_member("a", read, "10.0.0.1", Options(backend="gloo"))])
     damaged: Any
     for damaged in ({"failed": True}, None, {"ansible_facts": {"nvidia_smi": {"gpus": [7]}}}, {"ansible_facts": []}):
-        assert "its GPUs cannot be read" in read_member("a", damaged, "10.0.0.1", Options()).refusal
+        assert "cannot be read" in read_member("a", damaged, "10.0.0.1", Options()).refusal
     with pytest.raises(AcceptanceError):
         plan([read_member("a", {"ansible_facts": {"nvidia_smi": {"gpus": []}}}, "10.0.0.1", Options())])
 
@@ -278,6 +316,11 @@ def board(number: int, **more: Any) -> list[dict[str, Any]]:
     """The GPUs of a host, as nvidia_smi_facts has them."""
     pcie = {"pci_link_gen_max": 5, "pci_link_width_current": 16}
     return [{"pci_bus_id": f"{index}", "nvlinks": NVLINKS, **pcie, **more} for index in range(number)]
+
+
+def read_links(gpus: Any, nics: Any) -> Links:
+    """The links of a host with these GPUs and adapters."""
+    return read_member("a", {"ansible_facts": {"nvidia_smi": {"gpus": gpus}}}, "a", Options(), nics).links
 
 
 def adapters(*rates: float | None, rdma: bool = True) -> dict[str, Any]:
@@ -301,15 +344,36 @@ def bridged(*others: str) -> list[dict[str, Any]]:
         ([*board(3, nvlinks=[]), *board(1, nvlinks=[], pci_link_width_current=8)], None, 31.504, 0.0),
         ([{**one, "nvlinks": bridged(str(int(one["pci_bus_id"]) ^ 1))} for one in board(4)], None, 63.008, 0.0),
         ([{**one, "nvlinks": bridged(str(int(one["pci_bus_id"]) ^ 1))} for one in board(2)], None, 25.0, 0.0),
-        # What a host may return.
-        ([7], None, 0.0, 0.0),
-        (board(1, nvlinks="x"), None, 0.0, 0.0),
-        (board(1, nvlinks=[], pci_link_gen_max="5"), {"host": 1}, 0.0, 0.0),
     ],
 )
 def test_the_links_of_a_host(gpus: list[Any], nics: Any, gpu: float, network: float) -> None:
     found = read_links(gpus, nics)
     assert (round(found.gpu, 3), round(found.network, 3)) == (gpu, network)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "nics", "wrong"),
+    [
+        ([7], None, "gpus[0] is 7, not a dictionary"),
+        (board(1, nvlinks="x"), None, "gpus[0].nvlinks is 'x', not a list"),
+        (board(1, pci_link_gen_max="5"), None, "gpus[0].pci_link_gen_max is '5', not a whole number"),
+        (board(1, pci_link_width_current=10**400), None, "gpus[0].pci_link_width_current is a number, which nothing"),
+        (board(1, nvlinks=[{**NVLINKS[0], "speed_gb_per_second": 10**400}]), None, "nvlinks[0].speed_gb_per_second is"),
+        (
+            board(1, nvlinks=[{**NVLINKS[0], "speed_gb_per_second": math.nan}]),
+            None,
+            "speed_gb_per_second is nan, which",
+        ),
+        (board(4000), None, "gpus has 4000 elements, more than 64"),
+        (board(1), {"host": 1}, "it is 1, not a dictionary"),
+        (board(1), adapters(10**400), "nics[0].speed_gb_per_second is a number, which nothing can have"),
+    ],
+)
+def test_a_host_of_another_form_takes_no_part_and_the_others_are_planned(gpus: Any, nics: Any, wrong: str) -> None:
+    liar = read_member("liar", {"ansible_facts": {"nvidia_smi": {"gpus": gpus}}}, "liar", OPTIONS, nics)
+    assert (liar.gpus, liar.links) == (0, Links()) and wrong in liar.refusal
+    others = list(members(4).values())
+    assert plan([liar, *others]) == plan(others)
 
 
 def test_the_slowest_link_bounds_a_run() -> None:
@@ -399,12 +463,19 @@ def test_the_module_documents_what_the_verdict_has() -> None:
 
 
 # What the module gpu_health returns with tests; the row about a driver is no part of an acceptance.
-TESTED = {
+TESTED: dict[str, Any] = {
+    "verdict": "fail",
     "tests": [{"name": "nccl", "evidence": "average bus bandwidth 481.879 GB/s, 0 wrong values"}],
-    "findings": [{"row": "driver_vulnerable", "message": "the driver has vulnerabilities"}],
+    "findings": [
+        {"row": "driver_vulnerable", "verdict": "warn", "remedy": "none", "message": "the driver has vulnerabilities"}
+    ],
 }
 BROKEN: tuple[Any, ...] = (1, [1], [[]], [{}], "x")
-WRONG = {"row": "test_failed_on_host", "message": "nccl: 12 values of the all-reduce are wrong"}
+WRONG = {
+    **TESTED["findings"][0],
+    "row": "test_failed_on_host",
+    "message": "nccl: 12 values of the all-reduce are wrong",
+}
 
 
 @pytest.mark.parametrize(

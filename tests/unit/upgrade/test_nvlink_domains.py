@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._common.services import parse_imex_domain
+from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.documents import Placement, read
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.nvlink_domains import (
     Domain,
     Fabric,
@@ -21,10 +23,9 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.nvlink_domains im
     domains_of,
     member_of,
     observed,
-    units_of,
+    undeclared,
 )
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.remedy_run import plan_remedies
-from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_plan import RollingError
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_run import plan_run
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_state import advance, begin
 from ansible_collections.gpu.fleet.plugins.plugin_utils._report import sections
@@ -73,7 +74,7 @@ def judged(entries: Mapping[str, Mapping[str, Any]]) -> tuple[Domain, ...]:
     """The domains of these entries."""
     return domains_of(
         [
-            member_of(name, one["domain"], one.get("nvlink", {}), is_read=not one.get("is_missing"))
+            member_of(name, one["domain"], read(Placement, one.get("nvlink", {})), is_read=not one.get("is_missing"))
             for name, one in entries.items()
         ]
     )
@@ -203,29 +204,96 @@ def test_what_a_host_did_not_report_is_unknown_and_no_finding() -> None:
     assert rows(entries) == {}
     # What is no UUID becomes no name of a unit.
     wrong = [{"name": "GB200", "fabric_cluster_uuid": "../../rack7", "fabric_clique_id": 2}]
-    assert member_of("tray05", "", observed("580", wrong)).fabrics == ()
+    assert member_of("tray05", "", read(Placement, observed("580", wrong))).fabrics == ()
 
 
 def test_hosts_that_the_inventory_does_not_name_are_proposed_by_their_place() -> None:
     entries = rack({name: {"domain": "", "cluster": OTHER if name > "tray09" else CLUSTER} for name in NAMES})
     found = judged(entries)
     assert [(domain.name, domain.is_proposed) for domain in found] == [(f"{CLUSTER}.2", True), (f"{OTHER}.2", True)]
-    assert plan(entries)["batches"] == [[*NAMES[:9]], [*NAMES[9:]]]
     # GPUs that are in no fabric, and those of one host, are no domain.
     assert judged(rack({name: {"domain": "", "cluster": ZERO} for name in NAMES})) == ()
     assert judged({"tray01": rack({"tray01": {"domain": ""}})["tray01"]}) == ()
 
 
+def test_a_proposed_domain_is_shown_and_no_unit() -> None:
+    """A tray whose domain the inventory does not name waits by its own report, whatever another host claims."""
+    entries = rack({name: {"domain": ""} for name in NAMES})
+    found = plan(entries)
+    assert found["order"] == [] and found["held"].keys() == {*NAMES}
+    assert f"a tray of the NVLink domain {CLUSTER}.2, by its own report" in found["held"]["tray01"]
+    assert found["lines"][1].endswith("proposed and not acted on; name it by gpu_fleet_nvlink_domain")
+    assert {host["unit"] for host in found["hosts"].values()} == {""}
+    # A unit that a user has named is as good.
+    assert plan({name: {**entry, "unit": "row1"} for name, entry in entries.items()})["batches"] == [[*NAMES]]
+
+
+def test_a_host_that_claims_the_place_of_others_holds_none_of_them() -> None:
+    """18 servers without a domain, which are no trays; a liar repeats the place that one of them reports."""
+    servers = rack({name: {"domain": ""} for name in NAMES})
+    for entry in servers.values():
+        entry["nvlink"] = {**entry["nvlink"], "gpus": [{**gpu, "name": "H200"} for gpu in entry["nvlink"]["gpus"]]}
+    honest = plan(servers, batch="100%")
+    liar = {**rack({"tray01": {"domain": ""}})["tray01"], "group": "other"}
+    for claims in (
+        {},
+        {"is_missing": True},
+        {"nvlink": {**liar["nvlink"], "gpus": servers["tray01"]["nvlink"]["gpus"]}},
+    ):
+        found = plan({"liar": {**liar, **claims}, **servers}, batch="100%")
+        assert [name for name in found["order"] if name != "liar"] == honest["order"] == [*NAMES]
+        assert not found["held"].keys() & {*NAMES}
+
+
 def test_a_host_does_not_join_what_the_inventory_names_by_its_own_word() -> None:
-    members = [member_of(name, one["domain"], one["nvlink"]) for name, one in rack({"tray05": {"domain": ""}}).items()]
-    assert units_of(members) == {name: "" if name == "tray05" else "rack7" for name in NAMES}
+    entries = rack({"tray05": {"domain": ""}})
+    members = [member_of(name, one["domain"], read(Placement, one["nvlink"])) for name, one in entries.items()]
     assert members[4].place == Fabric(CLUSTER, 2)
+    assert [one.host for one in members if undeclared(one)] == ["tray05"]
+    found = plan(entries)
+    assert found["batches"] == [[name for name in NAMES if name != "tray05"]]
+    assert [*found["held"]] == ["tray05"]
 
 
-def test_an_upgrade_of_what_is_not_one_domain_is_refused_before_any_change() -> None:
-    with pytest.raises(RollingError, match=r"rack7: tray05: cluster 2a7e1f0c.*17 of 18 have") as refused:
-        plan(rack({"tray05": {"cluster": OTHER}}))
-    assert "correct gpu_fleet_nvlink_domain in the inventory" in str(refused.value)
+def test_what_is_not_one_domain_is_held_and_named_and_the_others_are_served() -> None:
+    """Fifty racks, of which one has a swapped tray."""
+    entries = {
+        f"{number:02}{name}": {**entry, "domain": f"rack{number:02}"}
+        for number in range(50)
+        for name, entry in rack({"tray05": {"cluster": OTHER}} if number == 7 else {}).items()
+    }
+    assert len(entries) == 900
+    found = plan(entries)
+    held = {name for name in entries if name.startswith("07")}
+    assert found["held"].keys() == held and {*found["order"]} == {*entries} - held
+    why = found["held"]["07tray01"]
+    assert re.match(r"gpu_fleet_nvlink_domain rack07: 07tray05: cluster 2a7e1f0c.*17 of 18 have", why)
+    assert "correct gpu_fleet_nvlink_domain in the inventory" in why
+    # What needs nothing is not held, and a run that was interrupted there stays as it is.
+    idle = {name: {**entry, "needs": []} for name, entry in entries.items()}
+    assert plan(idle)["held"] == {}
+    states = [advance(begin("07tray01", found["run"], NOW, None, True), "draining", NOW).as_dict()]
+    again = plan_run(entries, {"gpu_fleet_upgrade_canaries": 0}, states, found, NOW)
+    assert again["run"] == found["run"] and again["held"].keys() == held
+
+
+@pytest.mark.parametrize(
+    ("imex", "wrong"),
+    [
+        ({"nodes_not_ready": [1]}, "imex.nodes_not_ready is a list, not a dictionary"),
+        ({"nodes_not_ready": {"\ud800": "x"}}, "imex.nodes_not_ready has '\\ud800', not text of up to 64 characters"),
+        ({"channels": 10**400}, "imex.channels is a number, which nothing can have"),
+        ({"version": ["580"]}, "imex.version is a list, not text"),
+        ({"state": {"a": 1}}, "imex.state is a dict, not text"),
+    ],
+)
+def test_a_report_of_another_form_is_that_of_a_missing_host(imex: Mapping[str, Any], wrong: str) -> None:
+    entries = {**rack(), "liar": {**rack({"tray01": {"domain": "", "imex": imex}})["tray01"], "group": "other"}}
+    found = plan(entries)
+    assert found["batches"] == plan(rack())["batches"]
+    assert found["missing"] == ["liar"] and [*found["held"]] == ["liar"]
+    assert f"what it reports of its NVLink domain cannot be used: {wrong}" in found["held"]["liar"]
+    json.dumps(found, allow_nan=False)
 
 
 def test_the_plan_of_an_upgrade_has_the_findings_first() -> None:
@@ -235,12 +303,11 @@ def test_the_plan_of_an_upgrade_has_the_findings_first() -> None:
 
 
 def test_an_upgrade_that_was_interrupted_with_two_versions_goes_on_as_one_unit() -> None:
-    entries = rack({name: {"domain": ""} for name in NAMES})
-    first = plan(entries)
+    first = plan(rack())
     states = [begin(name, first["run"], NOW, None, True) for name in NAMES]
     done = [advance(advance(advance(state, "draining", NOW), "drained", NOW), "changed", NOW) for state in states[:7]]
     # One of the others has no driver that reports its fabric at the moment.
-    later = rack({name: {"domain": "", **({"driver": "590.48.01"} if name < "tray08" else {})} for name in NAMES})
+    later = rack({name: {"driver": "590.48.01"} for name in NAMES if name < "tray08"})
     for name in NAMES[:7]:
         later[name]["needs"] = []
     later["tray12"]["nvlink"] = {}
@@ -249,7 +316,7 @@ def test_an_upgrade_that_was_interrupted_with_two_versions_goes_on_as_one_unit()
     )
     assert again["run"] == first["run"]
     assert again["batches"] == [[*NAMES]]
-    assert {host["unit"] for host in again["hosts"].values()} == {f"{CLUSTER}.2"}
+    assert {host["unit"] for host in again["hosts"].values()} == {"rack7"}
     assert any("different driver versions" in line for line in again["lines"])
 
 
@@ -264,15 +331,16 @@ def test_a_domain_without_one_of_its_trays_is_not_changed(broken: Mapping[str, A
     assert plan({name: entries[name] for name in others})["batches"] == [[*others]]
 
 
-def test_a_group_that_may_not_lose_the_domain_is_refused() -> None:
+def test_a_domain_that_its_group_may_not_lose_is_held_and_the_others_are_served() -> None:
     entries = {name: {**entry, "group": "row3"} for name, entry in rack().items()}
-    with pytest.raises(RollingError, match="unit rack7 has 18 hosts of group row3 to change together"):
-        plan(entries)
+    found = plan({**entries, "node": {"needs": ["nvidia_driver"]}})
+    assert found["batches"] == [["node"]] and found["held"].keys() == {*NAMES}
+    assert "unit rack7 has 18 hosts of group row3 to change together" in found["held"]["tray01"]
     assert plan(entries, max_unavailable=18)["batches"] == [[*NAMES]]
 
 
 @pytest.mark.parametrize("domain", ["rack7", ""])
-def test_a_domain_is_one_unit_in_the_budget_of_remedies(domain: str) -> None:
+def test_a_named_domain_is_one_unit_in_the_budget_of_remedies(domain: str) -> None:
     finding = {"row": "xid_reset", "gpu": "", "verdict": "fail", "remedy": "reboot", "message": "Xid 119"}
     health = {
         **tray()[1],
@@ -284,9 +352,25 @@ def test_a_domain_is_one_unit_in_the_budget_of_remedies(domain: str) -> None:
     well = {**tray()[1], "verdict": "ok", "findings": [], "gpus": []}
     entries.update({f"node{number}": {"health": well, "group": "row3"} for number in range(9)})
     found = plan_remedies(entries, {}, [], {}, NOW, attempts=[])
-    assert found["common"] == ""
-    assert found["batches"] == [[*NAMES[:4]]]
+    assert bool(found["common"]) is (domain == "")
+    assert found["batches"] == ([[*NAMES[:4]]] if domain else [])
     assert any("by the facts" in line for line in found["lines"]) is (domain == "")
+
+
+@pytest.mark.parametrize(
+    ("domain", "row", "action"),
+    [
+        ("", "imex_unready", "person"),
+        ("", "imex_inactive", "remedy"),
+        ("rack7", "imex_unready", "remedy"),
+    ],
+)
+def test_imex_of_a_tray_without_a_named_domain_is_for_a_person(domain: str, row: str, action: str) -> None:
+    finding = {"row": row, "gpu": None, "verdict": "fail", "remedy": "restart_imex", "message": "IMEX"}
+    gpus = [{**gpu, "fabric_cluster_uuid": CLUSTER} for gpu in tray()[1]["gpus"]]
+    health = {**tray()[1], "verdict": "fail", "findings": [finding], "gpus": gpus}
+    found = plan_remedies({"tray01": {"domain": domain, "health": health}}, {}, [], {}, NOW, attempts=[])
+    assert found["decisions"]["tray01"]["action"] == action
 
 
 def test_the_report_shows_domains_and_what_needs_action() -> None:

@@ -21,7 +21,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_plan impo
     read_options,
     rolling_plan,
 )
-from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_state import HostState
+from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_state import HostState, advance, begin
 
 DRIVER = ("nvidia_driver",)
 
@@ -174,9 +174,21 @@ def test_hosts_wait_while_too_many_of_their_group_are_out_of_service() -> None:
     assert postponed(["a2"], {**known, "a1": replace(known["a1"], is_missing=True)}, ["a3"], options).keys() == {"a2"}
 
 
-def test_a_unit_that_its_group_cannot_lose_is_refused() -> None:
-    with pytest.raises(RollingError, match=r"unit u has 3 hosts of group a to change together, .*allows 2 of it"):
-        rolling_plan(hosts("a", "b", "c", group="a", unit="u"), Options(max_unavailable=2))
+def test_a_unit_that_its_group_cannot_lose_waits_and_the_others_are_changed() -> None:
+    unit = hosts("a", "b", "c", group="a", unit="u")
+    plan = rolling_plan([*unit, *hosts("d", group="a")], Options(max_unavailable=2))
+    assert plan.order == ("d",) and plan.waiting.keys() == {"a", "b", "c"}
+    assert "unit u has 3 hosts of group a to change together, " in plan.waiting["a"]
+    assert "allows 2 of it" in plan.waiting["a"]
+
+
+def test_what_is_held_takes_its_unit_with_it_and_counts_where_it_is_out_of_service() -> None:
+    found = [*hosts("a", "b", group="g", unit="u"), *hosts("c", "d", group="g")]
+    plan = rolling_plan(found, Options(canaries=0, batch=2, max_unavailable=2), held={"a": "why"})
+    assert plan.waiting == {"a": "why", "b": "why"} and plan.batches == (("c", "d"),)
+    drained = {"a": advance(begin("a", "run", "t", None, True), "draining", "t")}
+    plan = rolling_plan(found, Options(canaries=0, batch=2, max_unavailable=2), drained, held={"a": "why"})
+    assert plan.batches == (("c",), ("d",))
 
 
 @pytest.mark.parametrize(

@@ -106,25 +106,28 @@ def test_the_prediction_drains_nothing(tmp_path: Path) -> None:
     assert written.stat().st_mode & 0o777 == 0o600
 
 
-def test_an_nvlink_domain_is_one_batch_and_one_with_a_host_of_another_cluster_is_refused(tmp_path: Path) -> None:
+def test_an_nvlink_domain_is_one_batch_and_one_with_a_host_of_another_cluster_is_held(tmp_path: Path) -> None:
     def tray(cluster: int) -> MockHost:
         found = host(True)
         place = {"fabric_cluster_uuid": f"{cluster}a7e1f0c-0000-4000-8000-0123456789ab", "fabric_clique_id": 2}
-        gpus = [{**gpu, **place} for gpu in found.nvidia_smi["gpus"]]
+        gpus = [{**gpu, **place, "name": "NVIDIA GB200"} for gpu in found.nvidia_smi["gpus"]]
         return replace(found, nvidia_smi={**found.nvidia_smi, "gpus": gpus})
 
     hosts = {"tray1": tray(1), "alone": host(True), "tray2": tray(1), "tray3": tray(1)}
     named = {"gpu_fleet_nvlink_domain": "{{ 'rack7' if inventory_hostname != 'alone' else '' }}"}
-    for given in (named, {}):
+    rack = ["tray1", "tray2", "tray3"]
+    for given, batches in ((named, [rack, ["alone"]]), ({}, [["alone"]])):
         done = upgrade(tmp_path, hosts, "--check", **given)
-        assert done.rc == 0, done.output
         written = json.loads((tmp_path / "states" / "check.json").read_text())
-        assert written["batches"] == [["tray1", "tray2", "tray3"], ["alone"]]
-        assert ("by the facts: tray1, tray2, tray3" in done.output) is (given == {})
-    done = upgrade(tmp_path, {**hosts, "tray2": tray(2)}, **named)
-    assert done.rc != 0 and "hosts of one NVLink domain" not in done.output
-    assert "gpu_fleet_nvlink_domain rack7: tray2: cluster 2a7e1f0c" in done.output
+        assert written["batches"] == batches, done.output
+        # Where nobody names the domain, it is proposed, and its trays wait by name.
+        assert (done.rc != 0) is ("by the facts: tray1, tray2, tray3" in done.output) is (given == {})
+        assert [*written["held"]] == ([] if given else rack)
     assert not (tmp_path / "log").exists()
+    done = upgrade(tmp_path, {**hosts, "tray2": tray(2)}, **named)
+    assert done.rc != 0 and "gpu_fleet_nvlink_domain rack7: tray2: cluster 2a7e1f0c" in done.output
+    drained = {line.split()[0] for line in (tmp_path / "log").read_text().splitlines()}
+    assert drained == {"alone"} and steps(tmp_path)["alone"] == "in_service"
 
 
 # PCI device ids of GB200 and B200: https://pci-ids.ucw.cz/read/PC/10de
