@@ -79,7 +79,7 @@ def plan_remedies(
 
     It has `seen` as well: by host what the next run has to know of those that it does not judge itself, as in Seen.
 
-    entries: by host `health`, the result of the module gpu_health; `group`, `unit` and `drain` as in Patient; `domain`,
+    entries: by host `health`, the result of the role gpu_health; `gpus` and `time` of its module; `group`, `unit` and `drain` as in Patient; `domain`,
     its NVLink domain in the inventory; `is_out` where the scheduler has its node out of service; `has_version`,
     `pulls`, and `is_missing` for a host that could not be read. variables: those of remediate.yml and of the upgrade.
     attempts: the documents of `recorded`. seen: that of the run before.
@@ -94,8 +94,8 @@ def plan_remedies(
     patients = [
         replace(
             _patient(name, {**entry, "unit": units[name]}, known.get(name), tried.get(name, {})),
-            time=str((entry.get("health") or {}).get("time") or ""),
-            gpus=_names(entry.get("health") or {}),
+            time=str(entry.get("time") or ""),
+            gpus=_names(entry.get("gpus")),
         )
         for name, entry in entries.items()
     ]
@@ -268,10 +268,10 @@ def _patient(
     )
 
 
-def _names(health: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
-    """The names of each GPU that the driver or the history knows."""
-    gpus = [gpu for gpu in health.get("gpus") or () if isinstance(gpu, Mapping)]
-    return tuple(tuple(str(gpu[name]) for name in ("uuid", "pci_bus_id") if gpu.get(name)) for gpu in gpus)
+def _names(gpus: object) -> tuple[tuple[str, ...], ...]:
+    """The names of each GPU that the driver or the history knows. What a host reports in another form has none."""
+    known = [gpu for gpu in gpus if isinstance(gpu, Mapping)] if isinstance(gpus, list) else []
+    return tuple(tuple(str(gpu[name]) for name in ("uuid", "pci_bus_id") if gpu.get(name)) for gpu in known)
 
 
 def _fleet(

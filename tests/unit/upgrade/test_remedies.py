@@ -425,7 +425,7 @@ def test_a_reboot_counts_for_the_host_whichever_gpu_it_was_for() -> None:
 
 def test_a_gpu_is_one_by_its_uuid_and_by_its_address() -> None:
     address = "00000000:18:00.0"
-    known = {"node": {"health": {**health("reset_gpu"), "gpus": [{"uuid": "GPU-1", "pci_bus_id": address}]}}}
+    known = {"node": {"health": health("reset_gpu"), "gpus": [{"uuid": "GPU-1", "pci_bus_id": address}]}}
     document: dict[str, Any] = {}
     names = ["GPU-1", address]
     for number in range(2):
@@ -434,9 +434,9 @@ def test_a_gpu_is_one_by_its_uuid_and_by_its_address() -> None:
         document = recorded(document, "node", "begun", decision=plan["decisions"]["node"], run=str(number), time=NOW)
         document = recorded(document, "node", "helped")
     # It is lost by now, and known by its address alone.
-    lost = {"node": {"health": {**health("reset_gpu", gpu=address), "gpus": [{"uuid": None, "pci_bus_id": address}]}}}
+    lost = {"node": {"health": health("reset_gpu", gpu=address), "gpus": [{"uuid": None, "pci_bus_id": address}]}}
     assert run(lost, attempts=[document])["decisions"]["node"]["action"] == "person"
-    other = {"node": {"health": health("reset_gpu", gpu="GPU-2")}}
+    other = {"node": {"health": health("reset_gpu", gpu="GPU-2"), "gpus": ["GPU-2"]}}
     assert run(other, attempts=[document])["decisions"]["node"]["action"] == "remedy"
 
 
