@@ -79,9 +79,10 @@ def plan_remedies(
 
     It has `seen` as well: by host what the next run has to know of those that it does not judge itself, as in Seen.
 
-    entries: by host `health`, the result of the role gpu_health; `gpus` and `time` of its module; `group`, `unit` and `drain` as in Patient; `domain`,
-    its NVLink domain in the inventory; `is_out` where the scheduler has its node out of service; `has_version`,
-    `pulls`, and `is_missing` for a host that could not be read. variables: those of remediate.yml and of the upgrade.
+    entries: by host `health`, the result of the role gpu_health, `gpus` and `time` of its module; `group`, `unit` and
+    `drain` as in Patient; `domain`, its NVLink domain in the inventory; `is_out` where the scheduler has its node out
+    of service; `has_version`, `pulls`, and `is_missing` for a host that could not be read. variables: those of
+    remediate.yml and of the upgrade.
     attempts: the documents of `recorded`. seen: that of the run before.
     """
     ours = {name: value for name, value in variables.items() if name.startswith(PREFIX)}
