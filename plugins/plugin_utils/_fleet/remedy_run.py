@@ -17,6 +17,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._health.policy import FA
 from .nvlink_domains import Member, domain_lines, domains_of, member_of, observed, units_of
 from .remedies import (
     BEGUN,
+    HELPED,
     JUDGE,
     LEFT,
     PERSON,
@@ -176,23 +177,27 @@ def recorded(
     outcome: str = "",
     *,
     decision: Mapping[str, Any] | None = None,
+    done: str = "",
     run: str = "",
     time: str = "",
 ) -> dict[str, Any]:
     """The record of a host with the remedy of `decision`, which is about to begin, or with the outcome of the last one.
 
-    The outcome PERSON notes that a case was reported to a person, REPAIRED that a person has ended it.
+    done: the remedy that is begun, where it is another one than was decided. The outcome PERSON notes that a case was
+    reported to a person. What has helped a host that a person has repaired is the repair.
     """
     attempts = list(read_attempts(document)) if document else []
-    if decision is not None:
-        gpus, names = tuple(decision["gpus"]), tuple(decision.get("names", ()))
-        attempts.append(Attempt(decision["remedy"], run, time, gpus, outcome, names))
-    elif outcome == REPAIRED:
-        attempts.append(Attempt("none", run, time, (), outcome))
+    decided = decision or {}
+    is_reported = outcome == PERSON or bool(document.get("is_reported"))
+    if outcome == BEGUN:
+        gpus, names = tuple(decided["gpus"]), tuple(decided.get("names", ()))
+        attempts.append(Attempt(done or decided["remedy"], run, time, gpus, outcome, names))
+        is_reported = False
+    elif outcome == HELPED and decided.get("is_repaired"):
+        attempts.append(Attempt("none", run, time, (), REPAIRED))
+        is_reported = False
     elif attempts and attempts[-1].outcome == BEGUN and outcome != PERSON:
-        last = attempts.pop()
-        attempts.append(replace(last, outcome=outcome))
-    is_reported = decision is None and outcome != REPAIRED and (outcome == PERSON or bool(document.get("is_reported")))
+        attempts.append(replace(attempts.pop(), outcome=outcome))
     return {"host": host, "is_reported": is_reported, "attempts": [asdict(one) for one in attempts[-MOST_ATTEMPTS:]]}
 
 

@@ -474,7 +474,7 @@ def test_what_was_tried_before_a_repair_does_not_count() -> None:
     document = recorded({}, "node", "begun", decision={"remedy": "reboot", "gpus": ["GPU-1"]}, run="a", time=NOW)
     document = recorded(recorded(document, "node", "failed"), "node", "person")
     assert document["is_reported"]
-    document = recorded(document, "node", "repaired", run="b", time=NOW)
+    document = recorded(document, "node", "helped", decision={"is_repaired": True}, run="b", time=NOW)
     assert [one["outcome"] for one in document["attempts"]] == ["failed", "repaired"] and not document["is_reported"]
     plan = run({"node": {"health": health("reboot")}}, attempts=[document])
     assert (plan["decisions"]["node"]["action"], plan["decisions"]["node"]["remedy"]) == ("remedy", "reboot")
