@@ -495,6 +495,11 @@ def state(host: str, step: str, time: str = "2026-05-04T08:00:00Z") -> dict[str,
     return {"host": host, "run": "r", "step": step, "reason": "", "history": [{"step": "draining", "time": time}]}
 
 
+def for_a_person(host: str) -> dict[str, Any]:
+    """The record of a host whose case a person has."""
+    return {"host": host, "is_reported": True, "attempts": []}
+
+
 def common(number: int, size: int, *states: Mapping[str, Any], rows: int = 1, **given: Any) -> str:
     """Why a fleet of `size` hosts is not touched, of which `number` fail now."""
     entries = {
@@ -511,7 +516,7 @@ def test_hosts_that_wait_for_a_person_or_that_others_have_drained_are_no_new_fai
         entries["n2"] = entries["n3"] = {"health": health("reboot"), "is_out": True, "drain": "Ann"}
         entries["n4"] = {"health": health("reset_gpu")}
         long_ago = [state(name, "failed", "2026-05-01T00:00:00Z") for name in ("n0", "n1")]
-        reported = [{"host": name, "is_reported": True, "attempts": []} for name in ("n0", "n1")]
+        reported = [for_a_person(name) for name in ("n0", "n1")]
         plan = run(entries, *long_ago, attempts=reported, gpu_fleet_remediate_stop_at="5%")
         assert plan["common"] == "" and plan["order"] == ["n4"]
 
@@ -587,11 +592,11 @@ def test_a_run_for_one_host_keeps_the_budget_of_its_group() -> None:
     assert postponed("n0", "drained") == ["n1"] and postponed("n0", "failed") == ["n1"]
     assert postponed("n0", "in_service") == [] and postponed("n5", "drained") == []
     # One for a person comes on top.
-    assert postponed("n0", "failed", {"host": "n0", "is_reported": True, "attempts": []}) == []
+    assert postponed("n0", "failed", for_a_person("n0")) == []
 
 
 def test_what_is_for_a_person_holds_no_remedy_up() -> None:
-    entries = {
+    entries: dict[str, dict[str, Any]] = {
         "repair": {"health": health("service"), "group": "a"},
         "other": {"health": health("service"), "group": "a"},
         "reset": {"health": health("reset_gpu"), "group": "a"},
@@ -603,7 +608,7 @@ def test_what_is_for_a_person_holds_no_remedy_up() -> None:
     assert list(found.postponed) == ["next"]
     # Now they are for a person, and unreachable.
     failed = [state(name, "failed") for name in ("repair", "other")]
-    reported = [{"host": name, "is_reported": True, "attempts": []} for name in ("repair", "other")]
+    reported = [for_a_person(name) for name in ("repair", "other")]
     entries["repair"] = {"is_missing": True, "group": "a"}
     plan = run(entries, *failed, attempts=reported)
     assert plan["order"] == ["reset", "next"]
