@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
@@ -25,13 +25,21 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_state imp
 def remedy_plan(
     entries: Mapping[str, Mapping[str, Any]],
     variables: Mapping[str, Any],
-    recorded_before: Mapping[str, Sequence[Mapping[str, Any]]],
+    recorded_before: Mapping[str, Any],
     previous: Mapping[str, Any],
     time: str,
 ) -> dict[str, Any]:
     """The plan for `entries`; see the filter's documentation."""
-    states, attempts = recorded_before["states"], recorded_before["attempts"]
-    return plan_remedies(entries, variables, states, previous, time, attempts=attempts, token=secrets.token_hex(3))
+    return plan_remedies(
+        entries,
+        variables,
+        recorded_before["states"],
+        previous,
+        time,
+        attempts=recorded_before["attempts"],
+        seen=recorded_before.get("seen"),
+        token=secrets.token_hex(3),
+    )
 
 
 def _explained(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -90,7 +90,7 @@ def test_each_file_of_tests_belongs_to_one_part(path: Path) -> None:
 @pytest.mark.parametrize("path", [path for path in FILES if path.parts[1] == "unit"], ids=str)
 def test_a_unit_test_that_runs_ansible_playbook_has_the_marker_of_plays(path: Path) -> None:
     text = (ROOT / path).read_text(encoding="utf-8")
-    runs = re.search(r"\b(run_play|run_site|ansible_playbook)\(|\"ansible-playbook\"", text) is not None
+    runs = re.search(r"\b(run_play|run_site|ansible_playbook|site\.run)\(|\"ansible-playbook\"", text) is not None
     assert runs == ("pytest.mark.plays\n" in text)
 
 

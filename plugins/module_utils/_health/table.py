@@ -6,9 +6,10 @@
 Sources: `catalogue` is NVIDIA's Xid-Catalog.xlsx, `old catalogue` its Xid table for older GPUs; `events` NVIDIA's GPU
 Operational Events; `bulletins` its security bulletins; `memory` NVIDIA's GPU Memory Error Management; `NVML` its change
 log; `driver` what the driver's own line states; `validation` NVIDIA's Health Validation; `fabric` NVIDIA's Fabric
-Manager User Guide; `GPUDirect` and `NCCL` NVIDIA's guides to these; `DCGM` its documentation; `IMEX` NVIDIA's IMEX Service for NVLink Networks; `Azure`, `Oracle`,
-`NVSentinel`, `gpud` and `soperator` the health checks that these publish; `NVRx` those of NVIDIA's Resiliency
-Extension, `Canonical` the alerts of its exporter of DCGM; `own` is a choice of this collection.
+Manager User Guide; `GPUDirect` and `NCCL` NVIDIA's guides to these; `DCGM` its documentation; `IMEX` NVIDIA's IMEX
+Service for NVLink Networks; `Azure`, `Oracle`, `NVSentinel`, `gpud` and `soperator` the health checks that these
+publish; `NVRx` those of NVIDIA's Resiliency Extension, `Canonical` the alerts of its exporter of DCGM; `own` is a
+choice of this collection.
 """
 
 from __future__ import annotations

@@ -11,23 +11,28 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from ansible_collections.gpu.fleet.plugins.module_utils._common.drain_reason import HEALTH, read_reason
 from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import one_line
 from ansible_collections.gpu.fleet.plugins.module_utils._health.policy import FAIL, UNKNOWN, WARN, remedy_of, strongest
 
+from .remedy_breaker import Breaker, Failure, Fleet, common_cause, earlier, is_within
 from .rolling_plan import RollingError, read_truth
 
 PREFIX = "gpu_fleet_remediate_"
 NOTHING, REMEDY, JUDGE, PERSON, LEFT = "nothing", "remedy", "judge", "person", "left"
 """What is done with a host: `judge` looks whether a remedy that was begun has helped, `left` is not touched."""
-BEGUN, HELPED, FAILED = "begun", "helped", "failed"
-"""How an attempt ended; one that was begun and no more is taken for one that did not help."""
+BEGUN, HELPED, FAILED, REPAIRED = "begun", "helped", "failed", "repaired"
+"""How an attempt ended; one that was begun and no more is taken for one that did not help.
+
+A host that a person has repaired and returned has an entry REPAIRED: what was tried before it does not count any more.
+"""
 COMMANDS = ("power_cycle", "ticket")
 INSPECT = "inspect"
-TIME = "%Y-%m-%dT%H:%M:%SZ"
+EVER = 5
+"""A GPU gets at most this many times its limit until a person has repaired the host, whatever the times are."""
 
 _PERCENTAGE = re.compile(r"([1-9][0-9]?|100)%")
 _ROW = re.compile(r"[a-z][a-z0-9_]*")
@@ -46,6 +51,9 @@ STRONGER: Mapping[str, str] = {
     "power_cycle": INSPECT,
 }
 """By each remedy that is carried out."""
+# Whatever GPU they are for, all of the host and its jobs are concerned.
+_OF_THE_HOST = ("reset_fabric", "reboot", "power_cycle")
+_NUMBERS = ("limit", "limit_days", "stop_minimum", "stop_window_hours")
 
 
 @dataclass(frozen=True)
@@ -53,13 +61,16 @@ class Options:
     """The variables gpu_fleet_remediate_* by the rest of their names.
 
     `on` are verdicts and ids of rows of the health policy. A GPU gets at most `limit` remedies in `limit_days` days.
-    `stop_at` is a number of hosts, or a percentage of them, with the same finding: above it the cause is common.
+    With more new failures than `stop_at`, a number of hosts or a percentage of them, and with `stop_minimum` at least,
+    within `stop_window_hours`, the cause is common.
     """
 
     on: tuple[str, ...] = (FAIL,)
     limit: int = 2
     limit_days: int = 7
     stop_at: int | str = "5%"
+    stop_minimum: int = 3
+    stop_window_hours: int = 24
     retry_failed: bool = False
     tests: tuple[str, ...] = ()
     commands: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -72,13 +83,17 @@ TESTS = ("container", "dcgm_1", "dcgm_2", "dcgm_3", "nvbandwidth", "nccl", "pyto
 
 @dataclass(frozen=True)
 class Attempt:
-    """A remedy of a host. `gpus` are the UUIDs or PCI bus ids it was for, empty for the host; `time` is UTC."""
+    """A remedy of a host. `gpus` are the UUIDs or PCI bus ids it was for, empty for the host; `time` is UTC.
+
+    `names` are all by which these GPUs were known: one that is lost has its address alone.
+    """
 
     remedy: str
     run: str
     time: str
     gpus: tuple[str, ...] = ()
     outcome: str = BEGUN
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -99,6 +114,7 @@ class Patient:
     `drain` is why the scheduler has its node out of service, where `is_drained`. `is_ours`: a run of remediate.yml has
     it out of service, and `has_failed`: has left it to a person, which `is_reported`, or to the next remedy.
     `has_version`: a driver version is declared for it. `unit` is its NVLink domain. `pulls`: it runs this by itself.
+    `time` is that of its own clock, empty where it is not known; `gpus` are the names of each GPU: UUID and address.
     """
 
     name: str
@@ -113,6 +129,8 @@ class Patient:
     is_reported: bool = False
     has_version: bool = False
     pulls: bool = False
+    time: str = ""
+    gpus: tuple[tuple[str, ...], ...] = ()
 
     @property
     def place(self) -> str:
@@ -122,12 +140,17 @@ class Patient:
 
 @dataclass(frozen=True)
 class Decision:
-    """What is done with a host. `gpus` are those of the remedy, empty for the host; `why` is one line."""
+    """What is done with a host. `gpus` are those of the remedy, empty for the host; `why` is one line.
+
+    `names` are as in Attempt. `is_repaired`: a person has repaired it, if its health is found good.
+    """
 
     action: str
     remedy: str = "none"
     gpus: tuple[str, ...] = ()
     why: str = ""
+    names: tuple[str, ...] = ()
+    is_repaired: bool = False
 
     @property
     def text(self) -> str:
@@ -137,10 +160,14 @@ class Decision:
 
 @dataclass(frozen=True)
 class Treatment:
-    """The decisions by host. `common` is the reason to touch none of them, empty where there is none."""
+    """The decisions by host. `common` is the reason to touch none of them, empty where there is none.
+
+    `failing` are the rows of the hosts that fail and that no run has treated yet.
+    """
 
     decisions: Mapping[str, Decision]
     common: str = ""
+    failing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def read_options(variables: Mapping[str, Any]) -> Options:
@@ -151,7 +178,7 @@ def read_options(variables: Mapping[str, Any]) -> Options:
         names = ", ".join(f"{PREFIX}{name}" for name in sorted(VARIABLES))
         raise RollingError(f"{PREFIX}{unknown[0]} is not a variable of remediate; there are {names}")
     options = replace(Options(), **{name: _read(name, value) for name, value in given.items()})
-    for name in ("limit", "limit_days"):
+    for name in _NUMBERS:
         if not _is_number(getattr(options, name)):
             raise _wrong(name, getattr(options, name), "a whole number from 1")
     stop_at = options.stop_at
@@ -177,13 +204,24 @@ def read_options(variables: Mapping[str, Any]) -> Options:
     return options
 
 
-def treat(patients: Sequence[Patient], options: Options, now: str) -> Treatment:
-    """Decide for all hosts of the fleet. now: the time in UTC, as in TIME."""
-    common = _common_cause(patients, options)
+def treat(patients: Sequence[Patient], options: Options, now: str, fleet: Fleet | None = None) -> Treatment:
+    """Decide for all hosts of a run. now: the time in UTC, as in TIME. fleet: what is known of all hosts."""
+    decided = {patient.name: _decide(patient, options, now) for patient in patients}
+    # One that a run has taken out of service already is no new failure; neither is one that others have drained.
+    new = [one for one in patients if decided[one.name].action in (REMEDY, PERSON) and not one.is_ours]
+    failing = {one.name: tuple(sorted({each.row for each in matching(one.findings, options.on)})) for one in new}
+    common = common_cause(
+        [Failure(one.place, failing[one.name]) for one in new],
+        [one.place for one in patients],
+        fleet or Fleet(),
+        Breaker(options.stop_at, options.stop_minimum, options.stop_window_hours),
+        earlier(now, [one.time for one in patients]),
+    )
     if common:
-        return Treatment({patient.name: Decision(LEFT, why="the cause is common") for patient in patients}, common)
-    decisions = {patient.name: _granted(patient, _decide(patient, options, now)) for patient in patients}
-    return Treatment(_with_whole_domains(patients, decisions))
+        left = Decision(LEFT, why="the cause is common")
+        return Treatment({patient.name: left for patient in patients}, common, failing)
+    granted = {patient.name: _granted(patient, decided[patient.name]) for patient in patients}
+    return Treatment(_with_whole_domains(patients, granted), "", failing)
 
 
 def matching(findings: Sequence[Finding], on: Sequence[str]) -> tuple[Finding, ...]:
@@ -229,7 +267,7 @@ def _decide(patient: Patient, options: Options, now: str) -> Decision:
     if patient.is_drained and not patient.is_ours and by is None:
         return Decision(LEFT, why=f"others have it out of service: {one_line(patient.drain, 200) or 'no reason'}")
     if patient.has_failed and options.retry_failed:
-        return Decision(JUDGE, why="it is judged again (retry_failed)")
+        return Decision(JUDGE, why="it is judged again (retry_failed)", is_repaired=True)
     if patient.verdict == UNKNOWN and not found:
         return Decision(LEFT, why="its verdict is unknown, which is never remedied")
     if not found:
@@ -237,7 +275,11 @@ def _decide(patient: Patient, options: Options, now: str) -> Decision:
             return Decision(LEFT, why=f"it stays drained until {PREFIX}retry_failed returns it")
         # The check itself returns what is `ok`.
         if patient.is_drained and by is not None and by.who == HEALTH and patient.verdict == WARN:
-            return Decision(JUDGE, why="the health check has drained it, and its verdict is warn by now")
+            why = "the health check has drained it, and its verdict is warn by now"
+            exceeded = _exceeded(patient, (), options, now)
+            if exceeded:
+                return Decision(PERSON, INSPECT, why=f"{exceeded}: {why}")
+            return Decision(JUDGE, "drain", why=why)
         return Decision(NOTHING)
     decision = _remedy(patient, found, options, now)
     if decision.action == PERSON and patient.has_failed and patient.is_reported:
@@ -253,13 +295,11 @@ def _remedy(patient: Patient, found: Sequence[Finding], options: Options, now: s
     why = one_line("; ".join(finding.message or finding.row for finding in decisive), _LONGEST)
     if remedy not in STRONGER:
         return Decision(PERSON, remedy if remedy != "none" else INSPECT, gpus, why)
-    keys = {finding.gpu for finding in found}
-    recent = [one for one in patient.attempts if _is_recent(one, now, options) and (not one.gpus or keys & {*one.gpus})]
-    most = max((sum(not one.gpus or key in one.gpus for one in recent) for key in keys), default=0)
-    if most >= options.limit:
-        tried = ", ".join(f"{one.remedy} at {one.time}" for one in recent)
-        limit = f"{PREFIX}limit is {options.limit} in {options.limit_days} days"
-        return Decision(PERSON, INSPECT, gpus, f"{tried} did not keep it healthy ({limit}): {why}")
+    names = tuple(sorted({name for gpu in gpus for name in _names(gpu, patient)}))
+    exceeded = _exceeded(patient, found, options, now)
+    if exceeded:
+        return Decision(PERSON, INSPECT, gpus, f"{exceeded}: {why}")
+    recent = _recent(patient, found, options, now, of_the_host=remedy in _OF_THE_HOST)
     in_vain: list[str] = []
     for attempt in recent:
         in_vain = [] if attempt.outcome == HELPED else [*in_vain, attempt.remedy]
@@ -270,7 +310,55 @@ def _remedy(patient: Patient, found: Sequence[Finding], options: Options, now: s
         return Decision(PERSON, remedy, gpus, f"{PREFIX}commands has no power_cycle: {why}")
     if remedy == "update_software" and not patient.has_version:
         return Decision(PERSON, remedy, gpus, f"nvidia_driver_version declares no version: {why}")
-    return Decision(REMEDY if remedy in STRONGER else PERSON, remedy, gpus, why)
+    return Decision(REMEDY if remedy in STRONGER else PERSON, remedy, gpus, why, names)
+
+
+def _exceeded(patient: Patient, found: Sequence[Finding], options: Options, now: str) -> str:
+    """That enough was tried for a GPU of the findings, or for the host, empty where it was not."""
+    for finding in found or (Finding("", "", ""),):
+        tried = [one for one in _since_repair(patient) if _concerns(one, finding, patient, of_the_host=True)]
+        recent = _recent(patient, [finding], options, now, of_the_host=True)
+        if len(recent) >= options.limit:
+            limit = f"{PREFIX}limit is {options.limit} in {options.limit_days} days"
+            return f"{_listed(recent)} did not keep it healthy ({limit})"
+        if len(tried) >= EVER * options.limit:
+            limit = f"{PREFIX}limit is {options.limit}, and {EVER} times as many until a person has repaired it"
+            return f"{_listed(tried)} did not keep it healthy ({limit})"
+    return ""
+
+
+def _recent(
+    patient: Patient, found: Sequence[Finding], options: Options, now: str, *, of_the_host: bool
+) -> list[Attempt]:
+    """What was tried for these findings in the last days by the clocks of controller and host, in its own order."""
+    clock = earlier(now, [patient.time])
+    return [
+        one
+        for one in _since_repair(patient)
+        if any(_concerns(one, finding, patient, of_the_host=of_the_host) for finding in found)
+        and is_within(one.time, clock, timedelta(days=options.limit_days))
+    ]
+
+
+def _since_repair(patient: Patient) -> tuple[Attempt, ...]:
+    repairs = [number for number, one in enumerate(patient.attempts, 1) if one.outcome == REPAIRED]
+    return patient.attempts[max(repairs, default=0) :]
+
+
+def _concerns(attempt: Attempt, finding: Finding, patient: Patient, *, of_the_host: bool) -> bool:
+    """Whether a remedy was for the GPU of a finding, or without one; of_the_host: or was one of all the host."""
+    if not attempt.gpus or (of_the_host and attempt.remedy in _OF_THE_HOST):
+        return True
+    return bool(finding.gpu) and not {*attempt.gpus, *attempt.names}.isdisjoint(_names(finding.gpu, patient))
+
+
+def _names(gpu: str, patient: Patient) -> frozenset[str]:
+    """All names of a GPU: it is reported by its UUID, or by its address where it is lost."""
+    return frozenset((gpu, *(name for names in patient.gpus if gpu in names for name in names)))
+
+
+def _listed(attempts: Sequence[Attempt]) -> str:
+    return ", ".join(f"{one.remedy} at {one.time}" for one in attempts[-4:])
 
 
 def _with_whole_domains(patients: Sequence[Patient], decisions: Mapping[str, Decision]) -> dict[str, Decision]:
@@ -293,39 +381,11 @@ def _with_whole_domains(patients: Sequence[Patient], decisions: Mapping[str, Dec
     return complete
 
 
-def _common_cause(patients: Sequence[Patient], options: Options) -> str:
-    """The finding that too many hosts share. One host is none; those of a unit are one."""
-    places: dict[str, set[str]] = {}
-    for patient in patients:
-        for finding in matching(patient.findings, options.on):
-            places.setdefault(finding.row, set()).add(patient.place)
-    total = len({patient.place for patient in patients})
-    stop_at = options.stop_at
-    limit: float = stop_at if isinstance(stop_at, int) else total * int(stop_at.rstrip("%")) / 100
-    row = max(places, key=lambda name: (len(places[name]), name), default="")
-    number = len(places.get(row, ()))
-    if number < 2 or number <= limit:
-        return ""
-    return (
-        f"{number} of {total} hosts (NVLink domains count as one) have the finding {row}, and {PREFIX}stop_at is "
-        f"{stop_at}: the cause is common, such as a driver, a fabric or the check itself, so no host is touched. Find "
-        f"it; to treat the hosts one by one all the same, raise {PREFIX}stop_at"
-    )
-
-
-def _is_recent(attempt: Attempt, now: str, options: Options) -> bool:
-    try:
-        age = datetime.strptime(now, TIME) - datetime.strptime(attempt.time, TIME)
-    except ValueError:
-        return True
-    return age <= timedelta(days=options.limit_days)
-
-
 def _read(name: str, value: object) -> Any:
     """The value of a variable that may come from `-e NAME=VALUE`, which makes a text of it."""
     if name == "retry_failed":
         return read_truth(value)
-    if isinstance(value, str) and name in ("limit", "limit_days", "stop_at") and value.strip().isdecimal():
+    if isinstance(value, str) and name in (*_NUMBERS, "stop_at") and value.strip().isdecimal():
         return int(value)
     return tuple(value) if isinstance(value, list) else value
 

@@ -55,7 +55,8 @@ class Host:
 
     One that `is_missing` could not be reached or planned, and is out of service for its group. One that
     `is_interrupted` is out of service by a run that this one takes over. One that `is_retried` is tried again though it
-    failed in an earlier run. One that `is_drained` is out of service already, by anybody.
+    failed in an earlier run. One that `is_drained` is out of service already, by anybody. One that `is_apart` is not
+    counted among those that its group may lose.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Host:
     is_interrupted: bool = False
     is_retried: bool = False
     is_drained: bool = False
+    is_apart: bool = False
     place: str = ""
 
     @property
@@ -167,7 +169,7 @@ def rolling_plan(
     due.sort(key=lambda host: (host.name not in interrupted, rank.get(host.name, len(rank))))
     will_change = {host.name for host in due}
     away = {*out, *((interrupted | {host.name for host in hosts if host.is_drained}) - will_change)}
-    taken = _counts(host for host in hosts if host.name in away)
+    taken = _lost(host for host in hosts if host.name in away)
     units = _units(due)
     canaries = _canaries(units, options.canaries, due, any(state.is_finished for state in known.values()))
     chosen = {name for unit in canaries for name in unit.names}
@@ -198,8 +200,8 @@ def postponed(batch: Sequence[str], hosts: Mapping[str, Host], out: Iterable[str
     waiting = [hosts[name] for name in batch if name not in away]
     found = {}
     for unit in _units(waiting):
-        lost = _counts(hosts[name] for name in away)
-        together = _counts(hosts[name] for name in (*away, *unit.names))
+        lost = _lost(hosts[name] for name in away)
+        together = _lost(hosts[name] for name in (*away, *unit.names))
         for group in unit.groups:
             limit = max(_number(options.max_unavailable, sizes[group]), 1)
             if together[group] > max(limit, lost.get(group, 0)):
@@ -280,7 +282,7 @@ def _units(hosts: Sequence[Host]) -> list[_Unit]:
     members: dict[tuple[str, str], list[Host]] = {}
     for host in hosts:
         members.setdefault(("unit", host.unit) if host.unit else ("host", host.name), []).append(host)
-    return [_Unit(name, tuple(host.name for host in one), _counts(one)) for (_kind, name), one in members.items()]
+    return [_Unit(name, tuple(host.name for host in one), _lost(one)) for (_kind, name), one in members.items()]
 
 
 def _canaries(
@@ -339,6 +341,11 @@ def _counts(hosts: Iterable[Host]) -> dict[str, int]:
     for group, _place in {(host.group, host.counted_as) for host in hosts if host.group}:
         counts[group] = counts.get(group, 0) + 1
     return counts
+
+
+def _lost(hosts: Iterable[Host]) -> dict[str, int]:
+    """How many hosts each group loses with these."""
+    return _counts(host for host in hosts if not host.is_apart)
 
 
 def _number(value: int | str, total: int) -> int:

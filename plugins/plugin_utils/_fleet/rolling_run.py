@@ -263,5 +263,6 @@ def _host(name: str, entry: Mapping[str, Any]) -> Host:
         is_missing=bool(entry.get("is_missing", False)),
         is_retried=bool(entry.get("is_retried", False)),
         is_drained=bool(entry.get("is_drained", False)),
+        is_apart=bool(entry.get("is_apart", False)),
         place=str(entry.get("place", "")),
     )

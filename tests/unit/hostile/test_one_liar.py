@@ -210,7 +210,7 @@ def test_a_lie_that_ended_all_remedies_is_that_of_a_missing_host(lie: Mapping[st
     assert found["held"][LIAR].startswith(f"its health is not as gpu_health returns it: {wrong}")
     assert found["decisions"][LIAR] == {
         **{"action": "left", "remedy": "none", "gpus": (), "why": "its health was not read"},
-        **{"text": "its health was not read", "stays_drained": False},
+        **{"text": "its health was not read", "stays_drained": False, "names": (), "is_repaired": False},
     }
 
 

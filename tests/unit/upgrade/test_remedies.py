@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -177,7 +178,12 @@ def test_imex_is_restarted_on_all_hosts_of_a_domain_or_none() -> None:
     [
         (1, 1, "5%", False),
         (1, 10, "5%", False),
-        (2, 10, "5%", True),
+        # Two are a sick host and one that reports the same: of few hosts nothing can be concluded.
+        (2, 2, "5%", False),
+        (2, 8, "5%", False),
+        (3, 3, "5%", True),
+        (3, 8, "5%", True),
+        (2, 39, "5%", False),
         (5, 100, "5%", False),
         (6, 100, "5%", True),
         (500, 10_000, "5%", False),
@@ -202,14 +208,20 @@ def health(remedy: str, verdict: str = "fail", gpu: str | None = "GPU-1", row: s
     return {"verdict": verdict, "remedy": remedy, "findings": [finding], "gpus": []}
 
 
+def gpu(uuid: str | None, address: str) -> dict[str, Any]:
+    """A GPU in it."""
+    placement = dict.fromkeys(("name", "fabric_cluster_uuid", "fabric_clique_id"))
+    return {"uuid": uuid, "pci_bus_id": address, **placement}
+
+
 HEALTHY: Mapping[str, Any] = {"verdict": "ok", "remedy": "none", "findings": [], "gpus": []}
 
 
 def run(entries: Mapping[str, Any], *states: Any, previous: Mapping[str, Any] | None = None, **given: Any) -> Any:
     """The document of a run, with variables by their whole names."""
-    attempts = given.pop("attempts", [])
+    attempts, seen = given.pop("attempts", []), given.pop("seen", None)
     variables = {"gpu_fleet_remediate_stop_at": "100%", **given}
-    return plan_remedies(entries, variables, states, previous or {}, NOW, attempts=attempts)
+    return plan_remedies(entries, variables, states, previous or {}, NOW, attempts=attempts, seen=seen)
 
 
 def test_the_budget_of_a_group_counts_what_is_out_of_service_already() -> None:
@@ -264,7 +276,11 @@ def test_a_fleet_of_10000_hosts_never_loses_more_than_its_budget(seed: int) -> N
     assert sorted(name for batch in plan["batches"] for name in batch) == sorted(plan["order"])
     begun = gate(plan, {"gpu_fleet_upgrade_max_unavailable": 2}, list(plan["states"].values()), plan["order"])
     already = {name for name, entry in entries.items() if entry["is_out"]}
-    new = set(plan["order"]) - set(begun.postponed) - already
+    # What is for a person comes on top.
+    persons = {name for name, decision in plan["decisions"].items() if decision["action"] == "person"}
+    assert persons and persons.isdisjoint(begun.postponed)
+    new = set(plan["order"]) - set(begun.postponed) - already - persons
+    already -= persons
     place = {name: (entry["group"], entry["unit"] or name) for name, entry in entries.items()}
     before = Counter(group for group, _unit in {place[name] for name in already})
     after = Counter(group for group, _unit in {place[name] for name in already | new})
@@ -373,6 +389,8 @@ def test_a_support_case_has_serial_numbers_slots_evidence_and_history() -> None:
         ("limit_days", True, "gpu_fleet_remediate_limit_days is True"),
         ("stop_at", "0%", "gpu_fleet_remediate_stop_at is '0%'"),
         ("stop_at", 1.5, "gpu_fleet_remediate_stop_at is 1.5"),
+        ("stop_minimum", 0, "gpu_fleet_remediate_stop_minimum is 0; it takes a whole number from 1"),
+        ("stop_window_hours", "1d", "gpu_fleet_remediate_stop_window_hours is '1d'; it takes a whole number from 1"),
         ("tests", ["dcgm_9"], "gpu_fleet_remediate_tests is ('dcgm_9',)"),
         ("tests", "container", "gpu_fleet_remediate_tests is 'container'"),
         ("retry_failed", "maybe", "gpu_fleet_remediate_retry_failed is 'maybe'; it takes true or false"),
@@ -389,6 +407,224 @@ def test_bad_values_are_refused_by_name(name: str, value: object, message: str) 
 
 
 def test_values_of_the_command_line_are_read() -> None:
-    given = {"limit": "3", "stop_at": "7", "retry_failed": "yes"}
+    given = {"limit": "3", "stop_at": "7", "stop_minimum": "4", "stop_window_hours": "48", "retry_failed": "yes"}
     options = read_options({f"gpu_fleet_remediate_{name}": value for name, value in given.items()})
     assert (options.limit, options.stop_at, options.retry_failed) == (3, 7, True)
+    assert (options.stop_minimum, options.stop_window_hours) == (4, 48)
+
+
+def test_a_reboot_counts_for_the_host_whichever_gpu_it_was_for() -> None:
+    """Eight GPUs that fail in turn are no eight limits."""
+    attempts: tuple[Attempt, ...] = ()
+    rebooted = 0
+    for gpu in range(8):
+        patient = Patient("node", "fail", (found("reboot", gpu=f"GPU-{gpu}"),), attempts)
+        if decide(patient)[0] == "remedy":
+            rebooted += 1
+            attempts += (Attempt("reboot", "run", "2026-05-03T00:00:00Z", (f"GPU-{gpu}",), "helped"),)
+    assert rebooted == 2
+    # One that did not help is not repeated for another GPU of the host either.
+    failed = tried("reboot", gpu="GPU-7")
+    assert decide(sick("reboot", attempts=failed)) == ("remedy", "power_cycle")
+    assert decide(sick("reset_gpu", attempts=failed)) == ("remedy", "reset_gpu")
+
+
+def test_a_gpu_is_one_by_its_uuid_and_by_its_address() -> None:
+    address = "00000000:18:00.0"
+    known = {"node": {"health": {**health("reset_gpu"), "gpus": [gpu("GPU-1", address)]}}}
+    document: dict[str, Any] = {}
+    names = ["GPU-1", address]
+    for number in range(2):
+        plan = run(known, attempts=[document] if document else [])
+        assert plan["decisions"]["node"]["action"] == "remedy" and set(plan["decisions"]["node"]["names"]) == {*names}
+        document = recorded(document, "node", "begun", decision=plan["decisions"]["node"], run=str(number), time=NOW)
+        document = recorded(document, "node", "helped")
+    # It is lost by now, and known by its address alone.
+    lost = {"node": {"health": {**health("reset_gpu", gpu=address), "gpus": [gpu(None, address)]}}}
+    assert run(lost, attempts=[document])["decisions"]["node"]["action"] == "person"
+    other = {"node": {"health": health("reset_gpu", gpu="GPU-2")}}
+    assert run(other, attempts=[document])["decisions"]["node"]["action"] == "remedy"
+
+
+@pytest.mark.parametrize(
+    ("now", "host", "expected"),
+    [
+        ("2026-05-04T09:00:00Z", "", "person"),
+        ("2026-05-20T09:00:00Z", "", "remedy"),
+        # The controller's clock has jumped ahead; the host's has not.
+        ("2027-05-04T09:00:00Z", "2026-05-04T09:00:00Z", "person"),
+        ("2026-05-20T09:00:00Z", "2026-05-20T09:00:00Z", "remedy"),
+        # A host cannot end its own limit.
+        ("2026-05-04T09:00:00Z", "2099-01-01T00:00:00Z", "person"),
+        ("2026-05-04T09:00:00Z", "yesterday", "person"),
+        # The clock is behind what it has recorded itself.
+        ("2020-01-01T00:00:00Z", "", "person"),
+    ],
+)
+def test_a_clock_that_jumps_does_not_end_the_limit(now: str, host: str, expected: str) -> None:
+    patient = sick("reset_gpu", attempts=tried("reset_gpu", "reset_gpu", outcome="helped"), time=host)
+    assert treat([patient], ALL, now).decisions["node"].action == expected
+
+
+def test_ten_remedies_are_for_a_person_whatever_the_times_are() -> None:
+    """Until one has repaired the host: two clocks that jump ahead together end no limit for ever."""
+    once = Attempt("reset_gpu", "run", "", ("GPU-1",), "helped")
+    years = tuple(replace(once, time=f"{year}-01-01T00:00:00Z") for year in range(2010, 2020))
+    assert decide(sick("reset_gpu", attempts=years[:9])) == ("remedy", "reset_gpu")
+    assert decide(sick("reset_gpu", attempts=years)) == ("person", "inspect")
+    repaired = Attempt("none", "run", "2025-01-01T00:00:00Z", (), "repaired")
+    assert decide(sick("reset_gpu", attempts=(*years, repaired))) == ("remedy", "reset_gpu")
+
+
+def test_what_was_tried_before_a_repair_does_not_count() -> None:
+    document = recorded({}, "node", "begun", decision={"remedy": "reboot", "gpus": ["GPU-1"]}, run="a", time=NOW)
+    document = recorded(recorded(document, "node", "failed"), "node", "person")
+    assert document["is_reported"]
+    document = recorded(document, "node", "helped", decision={"is_repaired": True}, run="b", time=NOW)
+    assert [one["outcome"] for one in document["attempts"]] == ["failed", "repaired"] and not document["is_reported"]
+    plan = run({"node": {"health": health("reboot")}}, attempts=[document])
+    assert (plan["decisions"]["node"]["action"], plan["decisions"]["node"]["remedy"]) == ("remedy", "reboot")
+
+
+def test_the_check_drains_a_host_only_so_often_until_a_person_sees_it() -> None:
+    entry = {"health": health("update_software", "warn"), "is_out": True, "drain": "gpu.fleet.health check: GPU 1"}
+    document: dict[str, Any] = {}
+    for _number in range(2):
+        decision = run({"node": entry}, attempts=[document] if document else [])["decisions"]["node"]
+        assert (decision["action"], decision["remedy"]) == ("judge", "drain")
+        document = recorded(recorded(document, "node", "begun", decision=decision, time=NOW), "node", "helped")
+    assert run({"node": entry}, attempts=[document])["decisions"]["node"]["action"] == "person"
+
+
+def state(host: str, step: str, time: str = "2026-05-04T08:00:00Z") -> dict[str, Any]:
+    """The state of a host that a run has taken out of service at this time."""
+    return {"host": host, "run": "r", "step": step, "reason": "", "history": [{"step": "draining", "time": time}]}
+
+
+def for_a_person(host: str) -> dict[str, Any]:
+    """The record of a host whose case a person has."""
+    return {"host": host, "is_reported": True, "attempts": []}
+
+
+def common(number: int, size: int, *states: Mapping[str, Any], rows: int = 1, **given: Any) -> str:
+    """Why a fleet of `size` hosts is not touched, of which `number` fail now."""
+    entries = {
+        f"n{i}": {"health": health("reboot", row=f"row{i % rows}") if i < number else HEALTHY} for i in range(size)
+    }
+    return str(run(entries, *states, **{"gpu_fleet_remediate_stop_at": "5%", **given})["common"])
+
+
+def test_hosts_that_wait_for_a_person_or_that_others_have_drained_are_no_new_failures() -> None:
+    """A fleet of 20, and one of 8, with hosts at repair is treated."""
+    for size in (8, 20):
+        entries: dict[str, Any] = {f"n{i}": {"health": HEALTHY} for i in range(size)}
+        entries["n0"] = entries["n1"] = {"health": health("service")}
+        entries["n2"] = entries["n3"] = {"health": health("reboot"), "is_out": True, "drain": "Ann"}
+        entries["n4"] = {"health": health("reset_gpu")}
+        long_ago = [state(name, "failed", "2026-05-01T00:00:00Z") for name in ("n0", "n1")]
+        reported = [for_a_person(name) for name in ("n0", "n1")]
+        plan = run(entries, *long_ago, attempts=reported, gpu_fleet_remediate_stop_at="5%")
+        assert plan["common"] == "" and plan["order"] == ["n4"]
+
+
+def test_all_new_failures_together_are_compared_not_each_row() -> None:
+    assert common(5, 100, rows=4) == ""
+    message = common(20, 100, rows=4)
+    assert message.startswith("20 of 100 hosts (NVLink domains count as one) fail now or were taken out of service")
+    assert "in the last 24 hours (row0 on 5, row1 on 5, row2 on 5, row3 on 5)" in message
+    assert "gpu_fleet_remediate_stop_at is 5% = 5 hosts, and gpu_fleet_remediate_stop_minimum is 3" in message
+
+
+def test_what_was_taken_out_of_service_within_the_window_counts() -> None:
+    recent = [state(f"n{i}", "in_service") for i in range(90, 95)]
+    assert common(1, 100, *recent).startswith("6 of 100")
+    assert common(1, 100, *recent[1:]) == "" and common(0, 100, *recent) == ""
+    old = [state(f"n{i}", "in_service", "2026-05-03T08:00:00Z") for i in range(90, 95)]
+    assert common(1, 100, *old) == "" and common(1, 100, *old, gpu_fleet_remediate_stop_window_hours=48) != ""
+    # One in the future counts: the clock is wrong.
+    assert common(1, 100, *[state(f"n{i}", "in_service", "2030-01-01T00:00:00Z") for i in range(90, 95)]) != ""
+    assert common(2, 8, gpu_fleet_remediate_stop_minimum=2).startswith("2 of 8")
+
+
+def test_a_run_for_one_host_counts_the_fleet_of_its_directory() -> None:
+    document: dict[str, Any] = {}
+    states: list[dict[str, Any]] = []
+    treated = []
+    for number in range(60):
+        name = f"n{number}"
+        plan = plan_remedies({name: {"health": health("reboot")}}, {}, states, {}, NOW, attempts=[], seen=document)
+        document = plan["seen"]
+        if not plan["common"]:
+            treated.append(name)
+            states.append(state(name, "in_service"))
+    assert treated == ["n0", "n1"]
+    # With the fleet seen once, a fifth of a hundred is its size: 5, and no more.
+    seen = plan_remedies({f"n{i}": {"health": HEALTHY} for i in range(100)}, {}, [], {}, NOW, attempts=[])["seen"]
+    states, treated = [], []
+    for number in range(60):
+        name = f"n{number}"
+        plan = plan_remedies({name: {"health": health("reboot")}}, {}, states, {}, NOW, attempts=[], seen=seen)
+        seen = plan["seen"]
+        if not plan["common"]:
+            treated.append(name)
+            states.append(state(name, "in_service"))
+    assert treated == [f"n{number}" for number in range(5)]
+    # What was not touched and is well by now counts no more.
+    seen = plan_remedies({f"n{i}": {"health": HEALTHY} for i in range(100)}, {}, [], {}, NOW, attempts=[], seen=seen)[
+        "seen"
+    ]
+    assert plan_remedies({"n9": {"health": health("reboot")}}, {}, [], {}, NOW, attempts=[], seen=seen)["common"] == ""
+
+
+def test_records_of_attempts_alone_count_as_well() -> None:
+    attempts = [
+        {"host": f"m{i}", "is_reported": False, "attempts": [asdict(one) for one in tried("reboot", day=4)]}
+        for i in range(2)
+    ]
+    plan = run({"node": {"health": health("reboot")}}, attempts=attempts, gpu_fleet_remediate_stop_at="5%")
+    assert plan["common"].startswith("3 of 3 hosts")
+
+
+def test_a_run_for_one_host_keeps_the_budget_of_its_group() -> None:
+    fleet = {f"n{i}": {"health": HEALTHY, "group": "rack" if i < 4 else "other"} for i in range(8)}
+    seen = run(fleet)["seen"]
+    entries = {"n1": {"health": health("reboot"), "group": "rack"}}
+
+    def postponed(host: str, step: str, *attempts: Any) -> list[str]:
+        before = [state(host, step)]
+        plan = run(entries, *before, attempts=list(attempts), seen=seen)
+        return list(gate(plan, {}, [*before, *plan["states"].values()], plan["order"]).postponed)
+
+    assert postponed("n0", "drained") == ["n1"] and postponed("n0", "failed") == ["n1"]
+    assert postponed("n0", "in_service") == [] and postponed("n5", "drained") == []
+    # One for a person comes on top.
+    assert postponed("n0", "failed", for_a_person("n0")) == []
+
+
+def test_what_is_for_a_person_holds_no_remedy_up() -> None:
+    entries: dict[str, dict[str, Any]] = {
+        "repair": {"health": health("service"), "group": "a"},
+        "other": {"health": health("service"), "group": "a"},
+        "reset": {"health": health("reset_gpu"), "group": "a"},
+        "next": {"health": health("reset_gpu"), "group": "a"},
+    }
+    plan = run(entries)
+    assert plan["batches"][0] == ["reset", "repair", "other"]
+    found = gate(plan, {}, list(plan["states"].values()), plan["order"])
+    assert list(found.postponed) == ["next"]
+    # Now they are for a person, and unreachable.
+    failed = [state(name, "failed") for name in ("repair", "other")]
+    reported = [for_a_person(name) for name in ("repair", "other")]
+    entries["repair"] = {"is_missing": True, "group": "a"}
+    plan = run(entries, *failed, attempts=reported)
+    assert plan["order"] == ["reset", "next"]
+    assert list(gate(plan, {}, [*failed, *plan["states"].values()], ["reset"]).postponed) == []
+    # One that a remedy has left unreachable has not been seen by anybody: it counts.
+    plan = run(entries, *failed, attempts=reported[1:])
+    assert list(gate(plan, {}, [*failed, *plan["states"].values()], ["reset"]).postponed) == ["reset"]
+
+
+@pytest.mark.parametrize("document", [{"n": {}}, {"n": 1}, {"n": {"group": "", "place": "", "time": "", "rows": 1}}])
+def test_another_record_of_a_fleet_is_refused(document: Any) -> None:
+    with pytest.raises(RollingError, match="this is not a record of the hosts of a fleet"):
+        run({"node": {"health": HEALTHY}}, seen=document)
