@@ -112,6 +112,8 @@ def test_the_task_gives_the_module_each_option_of_the_plan() -> None:
     task = yaml.safe_load((TASKS / "judge.yml").read_text(encoding="utf-8"))[0]
     options = task["gpu.fleet.gpu_health"]
     planned = stage("request", {}, {}).tasks["options"]
+    # A playbook alone knows that a person has repaired the host.
+    assert options.pop("repaired") == "{{ __gpu_health_repaired | default(false) or omit }}"
     assert options == {name: f"{{{{ __gpu_health_plan.options.{name} }}}}" for name in planned}
 
 

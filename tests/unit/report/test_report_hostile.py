@@ -87,7 +87,7 @@ def hosts() -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
     newer = {"fabric_cluster_uuid": None, "fabric_clique_id": None}
     health = {
         f"health{number}": (single[0], {**each, "gpus": [{**newer, **gpu} for gpu in each["gpus"]]})
-        for number, each in enumerate(_recorded("h200x2-health", "gpu_health"))
+        for number, each in enumerate(_recorded("h200x2-results", "gpu_health"))
     }
     return {**bases(), "h200x4": (real, single[1]), **health}
 

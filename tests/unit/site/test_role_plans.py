@@ -172,13 +172,15 @@ def test_a_planner_has_the_stages_and_tables_that_tasks_and_files_have(role: str
     assert {name for name in planner.tables if "{{" in str(variables[name])} == set()
     assert set(planner.secret) <= set(planner.stages)
     own, of_playbooks = (ROOT / "roles" / role / "tasks").rglob("*.yml"), (ROOT / "playbooks").glob("*_tasks/**/*.yml")
+    # Tasks that several roles include, such as those for evidence, are in the role common.
+    shared = set((ROOT / "roles" / "common" / "tasks").rglob("*.yml"))
     used = set()
-    for path in sorted((*own, *of_playbooks)):
+    for path in sorted((*own, *of_playbooks, *shared)):
         read = yaml.safe_load(path.read_text(encoding="utf-8"))
         # Playbooks keep files of variables next to their tasks.
         for task in _tasks(read) if isinstance(read, list) else ():
             arguments = task.get("gpu.fleet.role_plan", {"role": ""})
-            assert path.is_relative_to(ROOT / "playbooks") or arguments["role"] in ("", role)
+            assert path in shared or path.is_relative_to(ROOT / "playbooks") or arguments["role"] in ("", role)
             if arguments["role"] == role:
                 used.add(arguments.get("stage", "plan"))
                 assert task.get("no_log", False) is (arguments.get("stage", "plan") in planner.secret)
