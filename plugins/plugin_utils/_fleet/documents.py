@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from datetime import datetime
 from functools import cache
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import yaml
@@ -532,7 +532,7 @@ def _form_of_class(document: Any) -> Form:
 def _form_of_hint(name: str, hint: Any) -> Form:
     if hint == Scalar:
         return Form("scalar", True, most=_LONGEST_TEXT)
-    (kind,) = [one for one in get_args(hint) if one is not type(None)] if isinstance(hint, UnionType) else [hint]
+    (kind,) = [one for one in get_args(hint) if one is not NoneType] if isinstance(hint, UnionType) else [hint]
     is_nullable = isinstance(hint, UnionType)
     if get_origin(kind) is tuple:
         element = _form_of_hint(name, get_args(kind)[0])
