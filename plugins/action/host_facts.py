@@ -12,16 +12,17 @@ however little it does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from ansible import constants
-from ansible.errors import AnsibleConnectionFailure, AnsibleError
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure, AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible_collections.gpu.fleet.plugins.action import managed_facts  # noqa: F401 # pylint: disable=unused-import
 from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import one_line
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _injected_facts
 from ansible_collections.gpu.fleet.plugins.plugin_utils._controller import missing_collections
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.nvlink_domains import VARIABLE as NVLINK_DOMAIN
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.nvlink_domains import observed as nvlink_observed
@@ -57,7 +58,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import (
     removed_in_loop,
     variables_of,
 )
-from ansible_collections.gpu.fleet.plugins.plugin_utils._variable_names import INJECTED, STRICT
+from ansible_collections.gpu.fleet.plugins.plugin_utils._variable_names import STRICT
 
 _GATHERED = ["system", "packages", "gpus", "cuda", "managed"]
 _RESULT_FILE, _RESULT_CALLBACK = "gpu_fleet_result_file", "gpu.fleet.run_result"
@@ -85,23 +86,29 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         # What the connection runs commands in, known without the host.
         if requested != NONE and getattr(self._connection._shell, "_IS_WINDOWS", False):
             return {**result, **_refused(host, [WINDOWS])}
+        lies = _injected_facts.refusals(variables, self._connection)
+        if lies:
+            return {**result, **_refused(host, lies)}
         if "roles" not in self._task.args:
             found = self._with_imex_domain(host, self._execute_module(task_vars=variables), variables)
             # Of a role in a playbook of others, which may have names of its own.
-            warnings = [*found.get("warnings", []), *self._wrong_names(variables)]
+            warnings = [*found.get("warnings", []), *_injected_facts.warnings(), *self._wrong_names(variables)]
             return {**result, **found, **({"warnings": warnings} if warnings else {})}
-        if constants.INJECT_FACTS_AS_VARS:
-            return {**result, **_refused(host, [INJECTED])}
+        result["warnings"] = _injected_facts.warnings()
         roles, refusal = requested_roles(requested)
         wrong = [*self._wrong_names(variables), *([refusal] if refusal else [])]
+        read, unread = self._values(self._read_by_playbook(), variables)
+        wrong += unread
         if refusal or requested == NONE:
-            return {**result, **(_refused(host, wrong) if wrong else {"changed": False})}
+            return {**result, **(_refused(host, wrong) if wrong else {"changed": False, "variables": read})}
         given, refusals = self._given(roles, variables)
         refusals += missing_collections(collections_of(roles))
         refusals += check_forms(roles, given, _FILES.tables)
         values = {**_FILES.defaults(variables_of(roles)), **given}
         try:
-            return {**result, **self._planned(host, roles, values, refusals, variables)}
+            found = self._planned(host, roles, values, [*unread, *refusals], variables)
+            warnings = [*result["warnings"], *found.get("warnings", [])]
+            return {**result, **found, "variables": read, **({"warnings": warnings} if warnings else {})}
         except _MALFORMED as error:
             raise AnsibleError(
                 f"{host}: what its modules have returned cannot be used ({type(error).__name__}); look with "
@@ -194,11 +201,26 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         return [one_line(text) for text in _NAMES.refusals(variables, strict)]
 
     def _given(self, roles: Sequence[str], variables: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-        """The variables that a user has set, evaluated, and a refusal of each that cannot be."""
-        values, refusals = {}, []
+        """The variables of the roles that a user has set, evaluated, and a refusal of each that cannot be."""
         names = [name for role in variables_of(roles) for name in _FILES.tables.specs[role]]
         others = [name for role in roles if role in PLANNERS for name in PLANNERS[role].others]
-        for name in dict.fromkeys((*names, *others, *_FLEET)):
+        return self._values((*names, *others, *_FLEET), variables)
+
+    def _read_by_playbook(self) -> list[str]:
+        """The names in the option `variables`."""
+        names: list[str] = plain(self._task.args.get("variables", []))
+        unknown = [name for name in names if name not in _NAMES.names]
+        if unknown:
+            raise AnsibleActionFail(f"variables has {', '.join(unknown)}, which is no public variable of gpu.fleet")
+        secret = [name for name in names if name in _NAMES.secret]
+        if secret and not self._task.no_log:
+            raise AnsibleActionFail(f"{', '.join(secret)} may have secrets; set no_log on its task")
+        return names
+
+    def _values(self, names: Iterable[str], variables: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        """Of these variables those that are set, evaluated, and a refusal of each that cannot be."""
+        values, refusals = {}, []
+        for name in dict.fromkeys(names):
             if name not in variables:
                 continue
             try:

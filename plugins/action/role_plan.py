@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleError
@@ -14,6 +14,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.gpu.fleet.plugins.action import managed_facts  # noqa: F401 # pylint: disable=unused-import
 from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import one_line
 from ansible_collections.gpu.fleet.plugins.modules.role_plan import ARGUMENT_SPEC
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _injected_facts
 from ansible_collections.gpu.fleet.plugins.plugin_utils._controller import missing_collections
 from ansible_collections.gpu.fleet.plugins.plugin_utils._plain import named, plain
 from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import platform_of
@@ -52,9 +53,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             raise AnsibleActionFail(f"the role {role} has no stage {stage}; use {' or '.join(planner.stages)}")
         if stage in planner.secret and not self._task.no_log:
             raise AnsibleActionFail(f"the stage {stage} of the role {role} may have secrets; set no_log on its task")
-        missing = missing_collections(planner.collections)
-        if missing:
-            return {**result, **_refused(host, missing)}
+        refusals = _injected_facts.refusals(known, self._connection) or missing_collections(planner.collections)
+        if refusals:
+            return {**result, **_refused(host, refusals)}
         facts = known["ansible_facts"]
         facts = self._templar.template(facts) if isinstance(facts, str) else facts
         is_read = known.get("__common_facts_are_read") or _is_part_of_another(role, known)
@@ -70,6 +71,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             if lacking:
                 return {**result, **_refused(host, lacking)}
             result |= {"ansible_facts": observed["ansible_facts"]} if observed else {}
+            result |= {"variables": _converted_by_name(role, variables, planner.reads)}
             return _warning(host, {**result, **_result(host, found)}, observed.get("warnings", ()))
         except RequestError as refused:
             return {**result, **_refused(host, [str(refused)])}
@@ -129,8 +131,7 @@ def planned(
     the facts have another form.
     """
     planner = PLANNERS[role]
-    specs = {name: spec for one in variables_of([role]) for name, spec in options_of(one).items()}
-    values = {name: _converted(value, specs.get(name, {})) for name, value in variables.items()}
+    values = _converted_by_name(role, variables, variables)
     refusals = check_forms([role], values, _FILES.tables)
     if refusals:
         return Plan(refusals=refusals)
@@ -151,6 +152,12 @@ def _unmanageable(facts: Mapping[str, Any]) -> str:
     reason = platform_of(facts)["reason"]
     release = f"{facts['distribution']} {facts['distribution_version']}"
     return f"{release} is not supported: {reason}, or take the host out of the play" if reason else ""
+
+
+def _converted_by_name(role: str, variables: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Of these variables those that are set, as the role takes them."""
+    specs = {name: spec for one in variables_of([role]) for name, spec in options_of(one).items()}
+    return {name: _converted(variables[name], specs.get(name, {})) for name in names if name in variables}
 
 
 def _converted(value: Any, spec: Mapping[str, Any]) -> Any:

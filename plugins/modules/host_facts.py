@@ -65,8 +65,10 @@ options:
         and O(gpu_state) are then chosen as the roles need them.
       - V(default) are those that C(gpu.fleet.site) runs where nothing else is declared, V(removed) those that
         C(gpu.fleet.decommission) removes.
-      - With V(none) only the names of the host's variables are checked, and that no facts become variables. Nothing
-        runs on the host, which may be one with Windows.
+      - With V(none) only the names of the host's variables are checked. Nothing runs on the host, which may be one with
+        Windows.
+      - Where facts become variables (C(inject_facts_as_vars)), a host whose facts are named as variables of this
+        collection, or as options of Ansible's connections, is refused, with and without this option.
       - A name with a prefix of this collection that is no variable of it is refused, and so is one that differs from
         one of ours by a letter or two, unless C(gpu_fleet_strict_variables) is V(false). Without O(roles) it is a
         warning.
@@ -83,6 +85,15 @@ options:
       - It is handled on the controller and not passed to the host.
     type: bool
     default: false
+  variables:
+    description:
+      - With O(roles), public variables of this collection to return in RV(variables). A task that read them itself could
+        get a fact of the host.
+      - It is handled on the controller and not passed to the host.
+    type: list
+    elements: str
+    default: []
+    version_added: 1.1.0
 seealso:
   - module: gpu.fleet.nvidia_smi_facts
   - module: gpu.fleet.cuda_facts
@@ -207,6 +218,12 @@ initramfs_mib:
   type: int
   sample: 72
   version_added: 1.1.0
+variables:
+  description: Of the variables in O(variables) those that are set, evaluated, by name.
+  returned: when O(roles) is given
+  type: dict
+  sample: {gpu_fleet_upgrade_on_busy: wait}
+  version_added: 1.1.0
 plan:
   description: What is to be done, with O(roles).
   returned: when O(roles) is given
@@ -318,6 +335,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "gpu_state": {"type": "dict"},
     "roles": {"type": "raw"},
     "judge": {"type": "bool", "default": False},
+    "variables": {"type": "list", "elements": "str", "default": []},
 }
 
 

@@ -137,6 +137,11 @@ ansible_facts:
   description: As of M(gpu.fleet.host_facts).
   returned: with O(observe), where something is read
   type: dict
+variables:
+  description: The public variables that the tasks of the role read, by name, evaluated. None of them is a secret.
+  returned: always
+  type: dict
+  sample: {docker_users: [ops]}
 steps:
   description: What the tasks of the role carry out, in their order. Next to it is what else these tasks read.
   returned: with O(stage=plan), unless something is refused, for a role with one plan

@@ -31,6 +31,7 @@ OF_PLAYBOOKS = (
     *(
         f"gpu_fleet_{name}"
         for name in (
+            "accept_injected_facts",
             "decommission_confirm",
             "evidence",
             "evidence_directory",
@@ -39,6 +40,7 @@ OF_PLAYBOOKS = (
             "hosts_without_gpu",
             "rack",
             "rack_power_budget_kw",
+            "refuse_injected_facts",
             "report_dir",
             "result_file",
             "roles",
@@ -78,22 +80,18 @@ GIVEN = (
     *("gpu_state_change", "remediate_case", "upgrade_failure"),
 )
 """What roles and playbooks give: results, and what hooks and commands may use."""
-INJECTED = (
-    # No list of names would do: ansible-core takes programs that its connections run on the controller from such
-    # variables as well (ansible_sftp_executable).
-    "inject_facts_as_vars is true, so that a host decides by the names of its facts what the controller runs, reads "
-    "and writes; set inject_facts_as_vars = false in the section [defaults] of ansible.cfg, or "
-    "ANSIBLE_INJECT_FACT_VARS=false"
-)
-
 _LETTERS = 2
 _MOST_NAMES, _LONGEST_NAME = 10, 80
 
 
 class PublicNames:
-    """The public variables: those of the roles' argument specifications, of playbooks, and what they give."""
+    """The public variables: those of the roles' argument specifications, of playbooks, and what they give.
 
-    def __init__(self, of_roles: Mapping[str, Iterable[str]]) -> None:
+    secret: those that may have a password, which only a task with no_log returns.
+    """
+
+    def __init__(self, of_roles: Mapping[str, Iterable[str]], secret: Iterable[str] = ()) -> None:
+        self.secret = frozenset(secret)
         self.names = frozenset({*OF_PLAYBOOKS, *GIVEN, *(name for names in of_roles.values() for name in names)})
         # By length, each with its letters: a site has thousands of variables on each host, most of them unlike ours.
         self._by_length: dict[int, list[tuple[str, frozenset[str]]]] = {}

@@ -57,11 +57,18 @@ class RoleData:
 @cache
 def public_names() -> PublicNames:
     """The variables of all roles, also of those that no playbook plans."""
-    names = {}
+    specs: dict[str, dict[str, Mapping[str, Any]]] = {}
     for path in _DIRECTORY.glob("*/meta/argument_specs.yml"):
         role = path.parts[-3]
-        names[role] = [name for entry in _entry_points(role).values() for name in entry.get("options", ())]
-    return PublicNames(names)
+        specs[role] = {
+            name: spec for entry in _entry_points(role).values() for name, spec in entry.get("options", {}).items()
+        }
+    secret = [name for of_role in specs.values() for name, spec in of_role.items() if _is_secret(spec)]
+    return PublicNames(specs, secret)
+
+
+def _is_secret(spec: Mapping[str, Any]) -> bool:
+    return bool(spec.get("no_log")) or any(map(_is_secret, spec.get("options", {}).values()))
 
 
 def options_of(role: str) -> Mapping[str, Any]:
