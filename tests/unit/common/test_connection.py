@@ -60,7 +60,7 @@ def test_nothing_is_watched_in_other_programs_and_a_file_is_never_gone(tmp_path:
 
 
 def test_without_a_reader_nothing_is_begun_and_a_change_is_finished(output: tuple[int, int]) -> None:
-    begun, fresh = (Smi("nvidia-smi", RetryPolicy(5, 0, 0), reply) for _ in range(2))
+    begun, fresh = (Smi("nvidia-smi", RetryPolicy(5, 0, 0), reply) for _number in range(2))
     assert begun.change("-pm", "1").rc == 0
     close(output)
     assert begun.change("-pl", "300").rc == 0 and begun.read(("-L",)) == ("done\n",)

@@ -303,8 +303,8 @@ def _instances(listed: list[tuple[int, dict[str, Any]]]) -> str:
         for index, gpu in listed
         for number, profile in enumerate(gpu.get("mig_devices", ()))
     ]
-    bar = "+" + "-" * 55 + "+"
-    return "\n".join((bar, "| GPU instances:" + " " * 40 + "|", bar, *rows, bar, ""))
+    frame = "+" + "-" * 55 + "+"
+    return "\n".join((frame, "| GPU instances:" + " " * 40 + "|", frame, *rows, frame, ""))
 
 
 def _changes(gpu: dict[str, Any]) -> bool:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import pytest
-
 from ansible_collections.gpu.fleet.plugins.plugin_utils._injected_facts import _options_of_ansible, facts_like_variables
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import public_names
 
@@ -14,9 +13,7 @@ NAMES, OPTIONS = public_names().names, _options_of_ansible()
 
 
 def refused(*facts: str, known: tuple[str, ...] = ()) -> str:
-    return facts_like_variables(
-        {"ansible_facts": dict.fromkeys(facts), **dict.fromkeys(known)}, NAMES, OPTIONS
-    )
+    return facts_like_variables({"ansible_facts": dict.fromkeys(facts), **dict.fromkeys(known)}, NAMES, OPTIONS)
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))
@@ -40,7 +37,23 @@ def test_real_facts_are_no_lies() -> None:
     """Names of `ansible.builtin.setup`, of our own modules and of other collections."""
     facts = (
         *("distribution", "os_family", "user_id", "user_dir", "python", "hostname", "local", "env", "ssh_host_key_rsa"),
-        *("discovered_interpreter_python", "packages", "services", "mounts", "docker0", "module_setup", "gather_subset"),
-        *("nvidia_smi", "cuda", "gpu_fleet_managed", "host_name", "default_ipv4", "system_vendor", "virtualization_role"),
+        *(
+            "discovered_interpreter_python",
+            "packages",
+            "services",
+            "mounts",
+            "docker0",
+            "module_setup",
+            "gather_subset",
+        ),
+        *(
+            "nvidia_smi",
+            "cuda",
+            "gpu_fleet_managed",
+            "host_name",
+            "default_ipv4",
+            "system_vendor",
+            "virtualization_role",
+        ),
     )
     assert refused(*facts, known=tuple(f"ansible_{name}" for name in facts)) == ""

@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -27,7 +28,7 @@ FAULT = "FAIL: GPU 1 (00000000:07:00.0): Xid 79; remedy reboot"
 OWN = {"key": "gpu.fleet/unhealthy", "value": "reboot", "effect": "NoSchedule"}
 OF_OPERATOR = {**OWN, "value": "ann"}
 HELD = announcement.held_file(announcement.KUBERNETES)
-GPU = {"nvidia.com/gpu.present": "true"}
+GPU = MappingProxyType({"nvidia.com/gpu.present": "true"})
 
 
 def node(name: str, *taints: Mapping[str, str], labels: Mapping[str, str] = GPU) -> dict[str, Any]:

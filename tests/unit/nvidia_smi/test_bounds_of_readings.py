@@ -70,7 +70,7 @@ def test_the_lowest_and_the_highest_value(name: str) -> None:
     for number in (lowest, highest, lowest + 1, highest - 1, 1):
         found, reason = readings.interpret(f"{number}{unit}", kind(name))
         assert (found, reason) == (number, None)
-        assert type(found) is (float if name in WITH_FRACTIONS else int)
+        assert isinstance(found, float if name in WITH_FRACTIONS else int)
         assert readings.interpret(str(number), kind(name)) == (number, None)
 
 
