@@ -94,7 +94,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             # Of a role in a playbook of others, which may have names of its own.
             warnings = [*found.get("warnings", []), *_injected_facts.warnings(), *self._wrong_names(variables)]
             return {**result, **found, **({"warnings": warnings} if warnings else {})}
-        result["warnings"] = _injected_facts.warnings()
+        injected = _injected_facts.warnings()
+        result |= {"warnings": injected} if injected else {}
         roles, refusal = requested_roles(requested)
         wrong = [*self._wrong_names(variables), *([refusal] if refusal else [])]
         read, unread = self._values(self._read_by_playbook(), variables)
@@ -107,7 +108,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         values = {**_FILES.defaults(variables_of(roles)), **given}
         try:
             found = self._planned(host, roles, values, [*unread, *refusals], variables)
-            warnings = [*result["warnings"], *found.get("warnings", [])]
+            warnings = [*injected, *found.get("warnings", [])]
             return {**result, **found, "variables": read, **({"warnings": warnings} if warnings else {})}
         except _MALFORMED as error:
             raise AnsibleError(
@@ -198,7 +199,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             strict = plain(self._templar.template(variables.get(STRICT, True)))
         except AnsibleError as error:
             return [_not_evaluated(STRICT, error)]
-        return [one_line(text) for text in _NAMES.refusals(variables, strict)]
+        # Facts that have become variables are nobody's mistake, with those of this collection among them.
+        given = _injected_facts.without_facts(variables)
+        return [one_line(text) for text in _NAMES.refusals(given, strict)]
 
     def _given(self, roles: Sequence[str], variables: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         """The variables of the roles that a user has set, evaluated, and a refusal of each that cannot be."""

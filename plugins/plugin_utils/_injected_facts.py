@@ -57,6 +57,12 @@ def warnings() -> list[str]:
     return [WARNING] if constants.INJECT_FACTS_AS_VARS else []
 
 
+def without_facts(known: Mapping[str, Any]) -> list[str]:
+    """The names of a host's variables, without facts that have become variables."""
+    facts = {*(known.get("ansible_facts") or ())} if constants.INJECT_FACTS_AS_VARS else set()
+    return [name for name in known if name not in facts]
+
+
 def facts_like_variables(known: Mapping[str, Any], names: Collection[str], options: Collection[str]) -> str:
     """A refusal of a host whose facts have names of our variables, or set options of Ansible's connections. Pure.
 
