@@ -87,8 +87,8 @@ options:
     default: false
   variables:
     description:
-      - With O(roles), public variables of this collection to return in RV(variables). A task that read them itself could
-        get a fact of the host.
+      - With O(roles), public variables of this collection to return in RV(variables). A task that read them itself
+        could get a fact of the host.
       - It is handled on the controller and not passed to the host.
     type: list
     elements: str

@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Facts that Ansible makes variables, and hosts that lie by them. Private to this collection.
 
-With inject_facts_as_vars, Ansible's default until ansible-core 2.24, a fact precedes inventory and role defaults, and any
-module may return any fact. So each action plugin that reads variables of a host looks at the names of its facts first.
+With inject_facts_as_vars, Ansible's default until ansible-core 2.24, a fact precedes inventory and role defaults, and
+any module may return any fact. So each action plugin that reads variables of a host looks at the names of its facts
+first.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ REFUSE, ACCEPT = "gpu_fleet_refuse_injected_facts", "gpu_fleet_accept_injected_f
 RUNS_COMMANDS = "__common_runs_commands"
 """Set by the plays that run commands and hooks of the site on the controller."""
 WARNING = (
-    "facts become variables (inject_facts_as_vars is true). A host cannot set a variable of gpu.fleet, but it can set one "
-    "of yours that ours are made from, and programs of Ansible's connections, such as ansible_sftp_executable, in every "
-    "play of this run. Set inject_facts_as_vars = false in the section [defaults] of ansible.cfg to close that"
+    "facts become variables (inject_facts_as_vars is true). A host cannot set a variable of gpu.fleet, but it can set "
+    "one of yours that ours are made from, and programs of Ansible's connections, such as ansible_sftp_executable, in "
+    "every play of this run. Set inject_facts_as_vars = false in the section [defaults] of ansible.cfg to close that"
 )
 """The same for each host, so that Ansible prints it once a run."""
 
@@ -45,9 +46,9 @@ def refusals(known: Mapping[str, Any], connection: Any = None) -> list[str]:
     if _is_true(known.get(REFUSE)):
         return [f"inject_facts_as_vars is true, and {REFUSE} is set; {_CLOSE}"]
     if known.get(RUNS_COMMANDS) and not _is_true(known.get(ACCEPT)):
+        commands = "this playbook runs commands of the site on the controller, which a host could choose by its facts"
         return [
-            "inject_facts_as_vars is true, and this playbook runs commands of the site on the controller, which a host "
-            f"could choose by its facts; {_CLOSE}, or accept the risk with -e {ACCEPT}=true"
+            f"inject_facts_as_vars is true, and {commands}; {_CLOSE}, or accept the risk with -e {ACCEPT}=true",
         ]
     return []
 

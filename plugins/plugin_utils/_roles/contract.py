@@ -64,8 +64,8 @@ class Planner:
     stages: by name; `plan` knows what every host has, later ones what the task has found. tables: data in the role's
     vars/main.yml. secret: stages whose result may have a secret, which only a task with no_log gets. collections: those
     of others that the role's tasks use, for a role that is not in the registry. others: variables of other roles that
-    count where they are set. reads: public variables that the role's tasks read, from `variables` of each result; a task
-    that read them itself could get a fact of the host, see _injected_facts.py.
+    count where they are set. reads: public variables that the role's tasks read, from `variables` of each result; a
+    task that read them itself could get a fact of the host, see _injected_facts.py.
     """
 
     stages: Mapping[str, Stage]
