@@ -32,9 +32,11 @@ def _series(version: str) -> tuple[int, ...]:
 
 REQUIRES_NATIVE = _series(_installed) < _NEW_TEMPLATING
 """Whether the templating is the old one, and has to be set to return types."""
+# New ones have no such setting, or will not have it.
+_IS_NATIVE = bool(getattr(constants, "DEFAULT_JINJA2_NATIVE", True))
 
 
-def refuse_old_core(version: str = _installed, native: bool = bool(constants.DEFAULT_JINJA2_NATIVE)) -> None:
+def refuse_old_core(version: str = _installed, native: bool = _IS_NATIVE) -> None:
     """Raise AnsibleError for an ansible-core that the collection does not work with, or not as it is configured."""
     if _series(version) < OLDEST_CORE:
         oldest = ".".join(map(str, OLDEST_CORE))
