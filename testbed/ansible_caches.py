@@ -26,7 +26,6 @@ from types import CodeType
 from typing import Any
 
 from ansible import constants
-from ansible._internal._templating import _jinja_bits
 from ansible.utils.collection_loader import _collection_finder
 
 DIRECTORY = "GPU_FLEET_ANSIBLE_CACHES"
@@ -53,6 +52,8 @@ def keep_templates(directory: Path) -> None:
 
     It depends on nothing but the text and what is in the key: Ansible has no constants evaluated when it compiles.
     """
+    from ansible._internal._templating import _jinja_bits  # noqa: PLC0415 # since ansible-core 2.19
+
     directory.mkdir(parents=True, exist_ok=True)
     environment = _jinja_bits.AnsibleEnvironment
     of_jinja = environment.compile

@@ -84,7 +84,7 @@ _OF_OTHERS = (
     ),
 )
 # What users install, as they get it; what a release and its pages are.
-_PACKAGE = _checks("sanity", "ops_team", "package", "target_pythons")
+_PACKAGE = _checks("sanity", "oldest_core", "ops_team", "package", "target_pythons")
 _RELEASE = _checks("release", "site", "awx")
 # As long as all other checks together.
 _LINTERS = _checks("linters")
@@ -283,7 +283,7 @@ PARTS = (
         memory=2.0,
         suites=_DEBIAN,
     ),
-    Part("older_cores", "test-long", _OLDER_CORES, minutes=6.3, cores=0.6),
+    Part("older_cores", "test-long", _OLDER_CORES, effort="thorough", cores=0.6),
     Part("sanity_of_tests", "test-long", _OUR_TESTS),
     Part("kubernetes_waits", "test-long", _KUBERNETES_LONG, minutes=54.0, cores=0.7, memory=1.5),
     # Skipped without a kubelet next to the programs of the control plane.

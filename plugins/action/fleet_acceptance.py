@@ -16,6 +16,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import one_line
 from ansible_collections.gpu.fleet.plugins.modules.fleet_acceptance import ARGUMENT_SPEC
 from ansible_collections.gpu.fleet.plugins.plugin_utils import _injected_facts
+from ansible_collections.gpu.fleet.plugins.plugin_utils._ansible_core import evaluated
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet import acceptance
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.acceptance_matrix import as_svg
 from ansible_collections.gpu.fleet.plugins.plugin_utils._plain import plain
@@ -79,9 +80,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
 
     def _member(self, name: str, raw: Mapping[str, Any], gpus: str, nics: str) -> acceptance.Member:
         self._templar.available_variables = raw
-        given = {
-            known: plain(self._templar.template(raw[known])) for known in (*_NAMES, "ansible_host") if known in raw
-        }
+        given = {known: evaluated(self._templar, raw[known]) for known in (*_NAMES, "ansible_host") if known in raw}
         try:
             options = acceptance.read_options(given)
             address = str(given.get("ansible_host") or name)

@@ -14,6 +14,7 @@ from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible_collections.gpu.fleet.plugins.modules.fleet_report import ARGUMENT_SPEC
 from ansible_collections.gpu.fleet.plugins.plugin_utils import _injected_facts
+from ansible_collections.gpu.fleet.plugins.plugin_utils._ansible_core import evaluated
 from ansible_collections.gpu.fleet.plugins.plugin_utils._report import inputs, output
 from ansible_collections.gpu.fleet.plugins.plugin_utils._report.model import Host
 
@@ -58,7 +59,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         for name in inputs.VARIABLES:
             if name in raw:
                 try:
-                    values[name] = self._templar.template(raw[name])
+                    values[name] = evaluated(self._templar, raw[name])
                 except AnsibleError as error:
                     warnings.append(f"{host}: {name} cannot be evaluated: {' '.join(str(error).split())[:200]}")
         return values

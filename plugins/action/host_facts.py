@@ -23,6 +23,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.gpu.fleet.plugins.action import managed_facts  # noqa: F401 # pylint: disable=unused-import
 from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import one_line
 from ansible_collections.gpu.fleet.plugins.plugin_utils import _injected_facts
+from ansible_collections.gpu.fleet.plugins.plugin_utils._ansible_core import UNDECRYPTED, evaluated, for_templates
 from ansible_collections.gpu.fleet.plugins.plugin_utils._controller import missing_collections
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.nvlink_domains import VARIABLE as NVLINK_DOMAIN
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.nvlink_domains import observed as nvlink_observed
@@ -64,8 +65,6 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._variable_names import S
 _GATHERED = ["system", "packages", "gpus", "cuda", "managed"]
 _RESULT_FILE, _RESULT_CALLBACK = "gpu_fleet_result_file", "gpu.fleet.run_result"
 _LONGEST_MESSAGE = 16_384
-# Of ansible-core, for a secret whose password is not given or another one.
-_VAULT = "undecryptable"
 # What results of any other form than that of our modules end in, here and in ansible-core's own reading of them.
 _MALFORMED = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
 _ADDRESSES = ("nvidia_driver_imex_address", "ansible_host")
@@ -108,7 +107,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             placed = {name: value for name, value in read.items() if name in PLACES}
             return {**result, **_refused(host, wrong), **({"variables": placed} if placed else {})}
         if requested == NONE:
-            return {**result, **_unprinted(read)}
+            return {**result, **_unprinted(for_templates(read))}
         given, refusals = self._given(roles, variables)
         refusals += missing_collections(collections_of(roles))
         refusals += check_forms(roles, given, _FILES.tables)
@@ -117,7 +116,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             found = self._planned(host, roles, values, [*unread, *refusals], variables)
             warnings = [*injected, *found.get("warnings", [])]
             found |= {} if found.get("failed") else {"variables": read}
-            return {**result, **found, **({"warnings": warnings} if warnings else {})}
+            found |= {"warnings": warnings} if warnings else {}
+            return {**result, **for_templates(found)}
         except _MALFORMED as error:
             raise AnsibleError(
                 f"{host}: what its modules have returned cannot be used ({type(error).__name__}); look with "
@@ -217,7 +217,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
     def _wrong_names(self, variables: Mapping[str, Any]) -> list[str]:
         """What is wrong with the names of the host's variables; facts that have become variables are none of a user."""
         try:
-            strict = plain(self._templar.template(variables.get(STRICT, True)))
+            strict = evaluated(self._templar, variables.get(STRICT, True))
         except AnsibleError as error:
             return [_not_evaluated(STRICT, error)]
         # Facts that have become variables are nobody's mistake, with those of this collection among them.
@@ -248,7 +248,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             if name not in variables:
                 continue
             try:
-                values[name] = plain(self._templar.template(variables[name]))
+                values[name] = evaluated(self._templar, variables[name])
             except AnsibleError as error:
                 refusals.append(_not_evaluated(name, error))
         return values, refusals
@@ -261,7 +261,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         try:
             if values and "gpu_state" in roles:
                 # They depend on no fact of the host, so that one run reads the facts and predicts.
-                connection = plain(self._templar.template(variables.get("ansible_connection", "ssh")))
+                connection = evaluated(self._templar, variables.get("ansible_connection", "ssh"))
                 run = gpu_state.Run.of({"connection": connection, "is_rebooted": variables.get("__common_rebooted")})
                 arguments["gpu_state"] = gpu_state.options(gpu_state.Request.read(values), run)
             found: dict[str, Any] = self._execute_module(module_args=arguments, task_vars=variables)
@@ -275,7 +275,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
 
     def _with_imex_domain(self, host: str, found: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
         """The result of the module with the addresses of the host's NVLink domain, which only the inventory has."""
-        domain = str(plain(self._templar.template(variables.get(NVLINK_DOMAIN, ""))) or "")
+        domain = str(evaluated(self._templar, variables.get(NVLINK_DOMAIN, "")) or "")
         if found.get("failed") or not domain:
             return found
         hosts, groups = variables["hostvars"], variables["groups"]
@@ -284,10 +284,10 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             # A group of the domain's name spares to look at each host of the inventory, for each of them.
             for name in groups.get(domain) or groups["all"]:
                 raw = self._templar.available_variables = hosts.raw_get(name)
-                named = plain(self._templar.template(raw.get(NVLINK_DOMAIN, "")))
+                named = evaluated(self._templar, raw.get(NVLINK_DOMAIN, ""))
                 # Whose lies could give the address of another one.
                 if name == host or (str(named or "") == domain and not _injected_facts.refusals(raw)):
-                    given = (plain(self._templar.template(raw.get(one, ""))) for one in _ADDRESSES)
+                    given = (evaluated(self._templar, raw.get(one, "")) for one in _ADDRESSES)
                     nodes.append(str(next(filter(None, given), name)))
         finally:
             self._templar.available_variables = own
@@ -360,7 +360,11 @@ def _unprinted(read: Mapping[str, Any]) -> dict[str, Any]:
 
 def _not_evaluated(name: str, error: Exception) -> str:
     reason = " ".join(str(error).split())
-    advice = "; give its password by --ask-vault-pass or --vault-password-file" if _VAULT in reason else ""
+    advice = (
+        "; give its password by --ask-vault-pass or --vault-password-file"
+        if any(words in reason for words in UNDECRYPTED)
+        else ""
+    )
     return f"{name} cannot be evaluated: {reason[:200]}{advice}"
 
 

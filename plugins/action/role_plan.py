@@ -15,6 +15,7 @@ from ansible_collections.gpu.fleet.plugins.action import managed_facts  # noqa: 
 from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import one_line
 from ansible_collections.gpu.fleet.plugins.modules.role_plan import ARGUMENT_SPEC
 from ansible_collections.gpu.fleet.plugins.plugin_utils import _injected_facts
+from ansible_collections.gpu.fleet.plugins.plugin_utils._ansible_core import evaluated, for_templates
 from ansible_collections.gpu.fleet.plugins.plugin_utils._controller import missing_collections
 from ansible_collections.gpu.fleet.plugins.plugin_utils._plain import named, plain
 from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import platform_of
@@ -57,7 +58,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         if refusals:
             return {**result, **_refused(host, refusals)}
         facts = known["ansible_facts"]
-        facts = self._templar.template(facts) if isinstance(facts, str) else facts
+        facts = evaluated(self._templar, facts) if isinstance(facts, str) else facts
         is_read = known.get("__common_facts_are_read") or _is_part_of_another(role, known)
         try:
             observed = {} if is_read else self._observed(options["observe"], host, known, facts)
@@ -72,7 +73,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
                 return {**result, **_refused(host, lacking)}
             result |= {"ansible_facts": observed["ansible_facts"]} if observed else {}
             result |= {"variables": _converted_by_name(role, variables, planner.reads)}
-            return _warning(host, {**result, **_result(host, found)}, observed.get("warnings", ()))
+            result |= _result(host, found)
+            ended: dict[str, Any] = for_templates(_warning(host, result, observed.get("warnings", ())))
+            return ended
         except RequestError as refused:
             return {**result, **_refused(host, [str(refused)])}
         except _MALFORMED as error:
@@ -110,7 +113,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
     def _directories(self, known: Mapping[str, Any]) -> list[str]:
         """The directories that roles write to. What cannot be evaluated before the facts are read is at its default."""
         try:
-            return room.directories({_OPTIONS: plain(self._templar.template(known.get(_OPTIONS)))})
+            return room.directories({_OPTIONS: evaluated(self._templar, known.get(_OPTIONS))})
         except AnsibleError:
             return room.directories({})
 
@@ -118,7 +121,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         """The public variables that count: nothing else that was set is evaluated."""
         own = [name for one in variables_of([role]) for name in options_of(one)]
         names = [name for name in (*own, *planner.others) if name in known]
-        return {name: plain(self._templar.template(known[name])) for name in names}
+        return {name: evaluated(self._templar, known[name]) for name in names}
 
 
 def planned(

@@ -60,6 +60,7 @@ from typing import Any, TypeVar
 from ansible import constants
 from ansible.plugins.callback import CallbackBase
 from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import one_line, visible
+from ansible_collections.gpu.fleet.plugins.plugin_utils._ansible_core import of_task
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.documents import (
     WHAT_TO_DO,
     FormError,
@@ -392,21 +393,21 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
         self._records: dict[str, HostRecord] = {}
 
     def v2_runner_on_ok(self, result: Any) -> None:
-        record = self._record(result)
-        facts = _mapping(result.result.get("ansible_facts"))
+        record, found, action = self._record(result), of_task(result, "result"), of_task(result, "task").action
+        facts = _mapping(found.get("ansible_facts"))
         record.facts = facts.get("nvidia_smi", record.facts)
         record.health = facts.get("gpu_health_result", record.health)
-        if result.task.action in ("gpu.fleet.gpu_health", "gpu_health"):
-            record.judged = result.result
+        if action in ("gpu.fleet.gpu_health", "gpu_health"):
+            record.judged = found
         record.containers = facts.get("nvidia_container_toolkit_seen", record.containers)
-        if result.task.action in ("gpu.fleet.host_facts", "host_facts"):
-            record.notes = _mapping(result.result.get("plan")).get("notes", ())
+        if action in ("gpu.fleet.host_facts", "host_facts"):
+            record.notes = _mapping(found.get("plan")).get("notes", ())
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
-        self._record(result).reason = failure_reason(result.result)
+        self._record(result).reason = failure_reason(of_task(result, "result"))
 
     def v2_runner_on_unreachable(self, result: Any) -> None:
-        self._record(result).reason = unreachable_reason(result.result)
+        self._record(result).reason = unreachable_reason(of_task(result, "result"))
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
         for host, record in self._records.items():
@@ -418,4 +419,4 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
             self._display.display("\n" + "\n".join(map(visible, lines)), stderr=for_program)
 
     def _record(self, result: Any) -> HostRecord:
-        return self._records.setdefault(result.host.get_name(), HostRecord())
+        return self._records.setdefault(of_task(result, "host").get_name(), HostRecord())

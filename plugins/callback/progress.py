@@ -42,6 +42,7 @@ from typing import Any
 from ansible import constants
 from ansible.plugins.callback import CallbackBase
 from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import visible
+from ansible_collections.gpu.fleet.plugins.plugin_utils._ansible_core import of_task
 from ansible_collections.gpu.fleet.plugins.plugin_utils._stdout import stdout_is_for_people
 
 _HOSTS_SHOWN = 3
@@ -171,4 +172,4 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
         self._over.set()
 
     def _end(self, result: Any) -> None:
-        self._tasks.end([result.host.get_name()])
+        self._tasks.end([of_task(result, "host").get_name()])

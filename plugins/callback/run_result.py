@@ -42,7 +42,7 @@ requirements:
 
 import json
 import os
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Any
 
 from ansible import constants, context
@@ -50,6 +50,7 @@ from ansible.plugins.callback import CallbackBase
 from ansible.template import Templar
 from ansible_collections.gpu.fleet.plugins.callback.fleet_table import failure_reason, unreachable_reason
 from ansible_collections.gpu.fleet.plugins.module_utils._common.atomic_write import atomic_write
+from ansible_collections.gpu.fleet.plugins.plugin_utils._ansible_core import evaluated, of_task
 from ansible_collections.gpu.fleet.plugins.plugin_utils._run_result import HostRun, result_of_run
 
 VARIABLE = "gpu_fleet_result_file"
@@ -88,7 +89,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
             )
             found = None
         of_play = variables.get(VARIABLE)
-        self._variable = str(found or Templar(play.get_loader(), variables).template(of_play) or self._variable)
+        self._variable = str(found or evaluated(Templar(play.get_loader(), variables), of_play) or self._variable)
 
     def v2_runner_on_ok(self, result: Any) -> None:
         self._add(result)
@@ -96,10 +97,10 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
         # It may have changed something before.
         self._add(result)
-        self._host(result.host.get_name()).message = failure_reason(result.result)
+        self._host(of_task(result, "host").get_name()).message = failure_reason(of_task(result, "result"))
 
     def v2_runner_on_unreachable(self, result: Any) -> None:
-        self._host(result.host.get_name()).message = unreachable_reason(result.result)
+        self._host(of_task(result, "host").get_name()).message = unreachable_reason(of_task(result, "result"))
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
         path = self._variable or self.get_option("path")
@@ -121,11 +122,12 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
             )
 
     def _add(self, result: Any) -> None:
-        self._host(result.host.get_name()).add(result.task.get_name(), result.task.action, result.result)
+        task = of_task(result, "task")
+        self._host(of_task(result, "host").get_name()).add(task.get_name(), task.action, of_task(result, "result"))
 
     def _host(self, name: str) -> HostRun:
         return self._hosts.setdefault(name, HostRun())
 
 
 def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,18 +1,13 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the controller needs: ansible-core, and the collections of others. Private to this collection."""
+"""The collections of others that the controller needs. Private to this collection."""
 
 from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterable
 from functools import cache
-
-from ansible.errors import AnsibleError
-
-OLDEST_CORE = (2, 19)
-"""As in meta/runtime.yml, of which ansible-core itself only warns."""
 
 
 def missing_collections(names: Iterable[str]) -> list[str]:
@@ -34,13 +29,3 @@ def _is_installed(name: str) -> bool:
         return importlib.util.find_spec(f"ansible_collections.{name}") is not None
     except ModuleNotFoundError:
         return False
-
-
-def refuse_old_core(version: str) -> None:
-    """Raise AnsibleError for an ansible-core that the collection does not work with."""
-    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_CORE:
-        oldest = ".".join(map(str, OLDEST_CORE))
-        raise AnsibleError(
-            f"ansible-core {version} is too old for gpu.fleet, which needs {oldest} or newer; run `pip install "
-            f"--upgrade 'ansible-core>={oldest}'` in the environment of ansible-playbook, with Python 3.11 or newer"
-        )

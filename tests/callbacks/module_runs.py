@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.plugins.callback import CallbackBase
+from ansible_collections.gpu.fleet.plugins.plugin_utils._ansible_core import of_task
 
 DOCUMENTATION = r"""
 name: module_runs
@@ -104,7 +105,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
 
     def v2_runner_on_skipped(self, result: Any) -> None:
         # Without a skip reason the module itself ran in check mode and reported "skipped".
-        if "skip_reason" not in result.result:
+        if "skip_reason" not in of_task(result, "result"):
             self._count(result)
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
@@ -112,6 +113,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
             Path(path).write_text(json.dumps(self._runs), encoding="utf-8")
 
     def _count(self, result: Any) -> None:
-        self._runs[result.host.get_name()] += count_module_runs(
-            result.task.action, result.result, result.task.loop is not None, result.task.check_mode is True
+        task = of_task(result, "task")
+        self._runs[of_task(result, "host").get_name()] += count_module_runs(
+            task.action, of_task(result, "result"), task.loop is not None, task.check_mode is True
         )

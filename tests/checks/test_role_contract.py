@@ -202,7 +202,7 @@ def test_a_controller_without_other_collections_reads_the_role(role: str) -> Non
         for entry in _mappings(yaml.safe_load(path.read_text(encoding="utf-8"))):
             missing += [f"{path.relative_to(ROOT)}: {key}" for key in entry if _MODULE.fullmatch(str(key))]
             if imported := entry.get("ansible.builtin.import_tasks"):
-                waiting.append(tasks / imported)
+                waiting.append(tasks / imported.removeprefix("{{ role_path }}/tasks/"))
     assert missing == []
 
 

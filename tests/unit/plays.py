@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.gpu.fleet.plugins.module_utils._health.table import TABLE
+from ansible_collections.gpu.fleet.plugins.plugin_utils._ansible_core import REQUIRES_NATIVE
 
 from testbed import ansible_caches
 from tests.conftest import ROOT
@@ -28,6 +29,9 @@ LOAD_FILTERS = {"gpu.fleet.managed_facts": {}, "when": False, "run_once": True}
 Otherwise each task of each host imports them for itself, which is most of the time of a play of parts of roles.
 """
 
+
+NATIVE = {"ANSIBLE_JINJA2_NATIVE": "true"} if REQUIRES_NATIVE else {}
+"""What ansible-core before 2.19 has to be set to."""
 
 _OF_THE_RUN = ("ANSIBLE_HOME", "ANSIBLE_CONFIG")
 """Settings that each run has for itself and that do not change what it does: the configuration is an empty file."""
@@ -114,6 +118,7 @@ def run_play(
             "ANSIBLE_HOME": str(directory),
             "ANSIBLE_CONFIG": str(directory / "ansible.cfg"),
             "ANSIBLE_INJECT_FACT_VARS": "false",
+            **NATIVE,
             "ANSIBLE_PIPELINING": "true",
             # What Ansible would discover may be a shim of a Python that the machine has not chosen (pyenv).
             "ANSIBLE_PYTHON_INTERPRETER": sys.executable,

@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from functools import partial
 from typing import Any
 
@@ -412,7 +412,7 @@ def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping
     run = Run(
         check_mode=bool(given.get("check_mode")),
         facts_are_current=not given.get("facts_are_read") or bool(given.get("is_converged")),
-        today=datetime.now(UTC).strftime("%Y-%m-%d"),
+        today=datetime.now(timezone.utc).strftime("%Y-%m-%d"),
     )
     return plan(Request.read(variables), Host.of(facts), run)
 
@@ -430,7 +430,7 @@ def _engine(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapp
 
 def _proof(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """What the container has shown. Also a failure is recorded, which must not leave an earlier proof."""
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     found = proof(Request.read(variables), Host.of(facts), given["engine"], given["probe"], now)
     return {"shown": asdict(found), "state": "present" if found.worked and not found.reasons else "absent"}
 

@@ -26,7 +26,7 @@ from tests.unit.site.mock_host import MockHost
 _PROGRAM = r"""#!{python} -IS
 import json, re, sys
 payload = open(sys.argv[-1]).read() if len(sys.argv) > 1 else sys.stdin.read()
-module = re.search(r"ansible_module='([a-z0-9_.]+)'", payload)[1].rpartition(".")[2]
+module = re.search(r"(?:ansible_module|mod_name)='([a-z0-9_.]+)'", payload)[1].rpartition(".")[2]
 with open({log!r}, "a") as log:
     log.write(module + "\n")
 replies = json.load(open({replies!r}))

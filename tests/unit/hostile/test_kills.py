@@ -34,7 +34,7 @@ LIMIT_S = 600
 _PYTHON = r"""#!{python} -IS
 import json, os, re, sys, time
 payload = open(sys.argv[-1]).read() if len(sys.argv) > 1 else sys.stdin.read()
-module = re.search(r"ansible_module='([a-z0-9_.]+)'", payload)[1].rpartition(".")[2]
+module = re.search(r"(?:ansible_module|mod_name)='([a-z0-9_.]+)'", payload)[1].rpartition(".")[2]
 directory = {directory!r}
 state = open(directory + "/state").read()
 def write(name, text):

@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.conftest import ROOT
-from tests.unit.plays import ansible_playbook
+from tests.unit.plays import NATIVE, ansible_playbook
 
 _PROGRAM = r"""#!{python} -IS
 import json, os, re, sys
 payload = open(sys.argv[-1]).read() if len(sys.argv) > 1 else sys.stdin.read()
-module = re.search(r"ansible_module='([a-z0-9_.]+)'", payload)[1].rpartition(".")[2]
+module = re.search(r"(?:ansible_module|mod_name)='([a-z0-9_.]+)'", payload)[1].rpartition(".")[2]
 with open({log!r}, "a") as log:
     log.write(module + "\n")
 results = json.load(open({results!r}))
@@ -33,7 +33,8 @@ if predicted in results and re.search(r'"_ansible_check_mode": true', payload):
     module = predicted
 if "GPU_FLEET_MOCK_LOG" in os.environ:
     import ast
-    arguments = json.loads(ast.literal_eval(re.search("^params=(.*),$", payload, re.M)[1]))["ANSIBLE_MODULE_ARGS"]
+    parameters = re.search("^(?:params=| +ANSIBALLZ_PARAMS = )(.*?),?$", payload, re.M)[1]
+    arguments = json.loads(ast.literal_eval(parameters))["ANSIBLE_MODULE_ARGS"]
     command = " ".join([module, *(arguments.get("argv") or ())[:2]])
     module = command if command in results else module
     with open(os.environ["GPU_FLEET_MOCK_LOG"], "a+") as log:
@@ -188,6 +189,7 @@ def run_site(
             "ANSIBLE_HOME": str(directory),
             "ANSIBLE_CONFIG": str(directory / "ansible.cfg"),
             "ANSIBLE_INJECT_FACT_VARS": "false",
+            **NATIVE,
             "ANSIBLE_PIPELINING": "true",
             "ANSIBLE_NOCOLOR": "1",
             **(env or {}),

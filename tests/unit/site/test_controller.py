@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 import yaml
 from ansible.errors import AnsibleError
-from ansible_collections.gpu.fleet.plugins.plugin_utils import _controller
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _ansible_core, _controller
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import REGISTRY, Role, collections_of
 
 from tests.conftest import ROOT
@@ -19,22 +19,29 @@ from tests.conftest import ROOT
 _MODULE = re.compile(r"^ *((?:community|containers)\.\w+)\.\w+:", re.MULTILINE)
 
 
-@pytest.mark.parametrize("version", ["2.18.19", "2.9.27", "2.18.0rc1"])
+@pytest.mark.parametrize("version", ["2.15.13", "2.9.27", "2.15.0rc1"])
 def test_an_ansible_core_that_is_too_old_is_named(version: str) -> None:
     with pytest.raises(
-        AnsibleError, match=rf"ansible-core {version} is too old for gpu.fleet, which needs 2.19 or newer"
+        AnsibleError, match=rf"ansible-core {version} is too old for gpu.fleet, which needs 2.16 or newer"
     ):
-        _controller.refuse_old_core(version)
+        _ansible_core.refuse_old_core(version)
 
 
 @pytest.mark.parametrize("version", ["2.19.0", "2.21.3", "3.0.0", "2.22.0.dev0"])
-def test_newer_ones_are_tried(version: str) -> None:
-    _controller.refuse_old_core(version)
+def test_newer_ones_are_tried_whatever_is_set(version: str) -> None:
+    _ansible_core.refuse_old_core(version, native=False)
+
+
+@pytest.mark.parametrize("version", ["2.16.0", "2.18.19"])
+def test_old_templating_has_to_return_types(version: str) -> None:
+    _ansible_core.refuse_old_core(version, native=True)
+    with pytest.raises(AnsibleError, match=r"set jinja2_native = true in the section \[defaults\] of ansible.cfg, or "):
+        _ansible_core.refuse_old_core(version, native=False)
 
 
 def test_the_oldest_one_is_that_of_the_collection() -> None:
     runtime = yaml.safe_load((ROOT / "meta" / "runtime.yml").read_text(encoding="utf-8"))
-    assert runtime["requires_ansible"] == f">={'.'.join(map(str, _controller.OLDEST_CORE))}.0"
+    assert runtime["requires_ansible"] == f">={'.'.join(map(str, _ansible_core.OLDEST_CORE))}.0"
 
 
 def _used(role: str) -> Iterator[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Any
 
 from ....module_utils._common.masking import masked
@@ -186,4 +186,4 @@ def _tasks(request: Request, host: Host, steps: Sequence[str]) -> dict[str, Any]
 
 def host_of(request: Request, facts: Mapping[str, Any], observed: Mapping[str, Any]) -> Host:
     """The host with what tasks have read."""
-    return Host.of(facts, datetime.now(UTC).strftime("%Y-%m-%d")).observed(request, observed)
+    return Host.of(facts, datetime.now(timezone.utc).strftime("%Y-%m-%d")).observed(request, observed)
