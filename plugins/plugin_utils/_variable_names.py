@@ -19,9 +19,8 @@ from ._fleet.acceptance import VARIABLES as ACCEPT_VARIABLES
 from ._fleet.nvlink_domains import VARIABLE as NVLINK_DOMAIN
 from ._fleet.remedies import PREFIX as REMEDIATE_PREFIX
 from ._fleet.remedies import VARIABLES as REMEDIATE_VARIABLES
-from ._fleet.rolling_plan import read_truth
 from ._fleet.rolling_run import PREFIX, VARIABLES
-from ._variable_forms import shown
+from ._variable_forms import read_truth, shown
 
 STRICT = "gpu_fleet_strict_variables"
 OF_PLAYBOOKS = (
