@@ -34,7 +34,7 @@ _ORDERED = ("lt", "lte", "gt", "gte")
 _SHOWN = 80
 
 
-def select_gpus(data: Any, query: str) -> Any:
+def select_gpus(data: Any, query: Any = None) -> Any:
     """Search the GPUs in `data` with a JMESPath expression.
 
     `data` is a list of GPUs, the facts of nvidia_smi_facts, a host's facts or variables, or hostvars. GPUs of several

@@ -143,6 +143,8 @@ def test_null_facts_are_named(data: Any, part: str) -> None:
 def test_a_query_that_is_no_text(query: Any) -> None:
     with pytest.raises(AnsibleFilterError, match="takes its query as a string, but got"):
         select_gpus([H200], query)
+    with pytest.raises(AnsibleFilterError, match="takes its query as a string, but got"):
+        select_gpus([H200])
 
 
 # Query, position of the wrong name (from 1), and the hint.
