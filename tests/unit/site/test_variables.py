@@ -162,6 +162,10 @@ VALUES: dict[str, tuple[Mapping[str, Any], tuple[str, ...]]] = {
             'gpu_state_persistence_mode is "enabled"; it takes true or false',
         ),
     ),
+    "a relative directory of Docker": (
+        {"docker_daemon_options": {"data-root": "docker"}},
+        ('docker_daemon_options: data-root is "docker"; it has to be an absolute path',),
+    ),
     "a choice": ({"docker_source": "snap"}, ('docker_source is "snap"; use auto, distribution or docker_repository',)),
     "one of many choices": (
         {"gpu_health_ignore": ["gpu_lost", "ecc_uncorrected"]},
