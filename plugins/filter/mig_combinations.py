@@ -23,8 +23,9 @@ def mig_combinations(profiles: Any, placements: Any = None) -> list[dict[str, An
     if not isinstance(profiles, str) or not isinstance(placements, str):
         given = f"{type(profiles).__name__} and {'nothing' if placements is None else type(placements).__name__}"
         raise AnsibleFilterError(
-            "gpu.fleet.mig_combinations: it takes the output of nvidia-smi mig -lgip and of -lgipp, as in profiles.stdout"
-            f" | gpu.fleet.mig_combinations(places.stdout), but got {given}; facts do not have the profiles"
+            "gpu.fleet.mig_combinations: it takes the output of nvidia-smi mig -lgip and of -lgipp, as in "
+            f"profiles.stdout | gpu.fleet.mig_combinations(places.stdout), but got {given}; facts "
+            "do not have the profiles"
         )
     try:
         found = tables(listing.parse_gpu_instance_profiles(profiles), listing.parse_placements(placements))

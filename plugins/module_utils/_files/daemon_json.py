@@ -34,7 +34,10 @@ class Conflict:
 
 
 def path_objection(options: Mapping[str, Any]) -> str:
-    """What is wrong with directories of the daemon, empty for nothing: dockerd takes relative ones from where it runs."""
+    """What is wrong with directories of the daemon, empty for nothing.
+
+    dockerd takes a relative one from the directory where it runs.
+    """
     wrong = [name for name in _PATHS if name in options and not str(options[name]).startswith("/")]
     return f"{wrong[0]} is {json.dumps(options[wrong[0]])[:60]}; it has to be an absolute path" if wrong else ""
 
