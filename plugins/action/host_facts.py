@@ -228,7 +228,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         """The variables of the roles that a user has set, evaluated, and a refusal of each that cannot be."""
         names = [name for role in variables_of(roles) for name in _FILES.tables.specs[role]]
         others = [name for role in roles if role in PLANNERS for name in PLANNERS[role].others]
-        return self._values((*names, *others, *_FLEET), variables)
+        values, refusals = self._values((*names, *others, *_FLEET), variables)
+        return _FILES.with_truths(values), refusals
 
     def _read_by_playbook(self) -> list[str]:
         """The names in the option `variables`."""

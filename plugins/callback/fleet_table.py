@@ -362,12 +362,21 @@ def failure_reason(result: Mapping[str, Any]) -> str:
         return "; ".join(dict.fromkeys(map(failure_reason, failed)))
     message, output = (message_line(str(result.get(key) or "")) for key in ("msg", "stderr"))
     parts = [message] if output in message else [message, output]
-    return ": ".join(filter(None, parts)) or "the task reports no reason"
+    return ": ".join(filter(None, parts)) or _hidden(result) or "the task reports no reason"
+
+
+def _hidden(result: Mapping[str, Any]) -> str:
+    """That Ansible hides the reason, and what to do; empty where it does not."""
+    if "censored" not in result:
+        return ""
+    if constants.DEFAULT_NO_LOG:
+        return "no_log hides the reason; run again without ANSIBLE_NO_LOG, or no_log in ansible.cfg"
+    return "no_log of the task hides the reason, as it may have secrets"
 
 
 def unreachable_reason(result: Mapping[str, Any]) -> str:
     """Why a host could not be reached, in one line, with what to check."""
-    message = message_line(str(result.get("msg") or "no connection"))
+    message = message_line(str(result.get("msg") or _hidden(result) or "no connection"))
     return f"{message}; check that the host is up, and its address, user and key in the inventory"
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """Options of every module that runs nvidia-smi."""
+    """Options of every module that runs nvidia-smi, and the group of these modules."""
 
     DOCUMENTATION = r"""
 options:
@@ -22,4 +22,10 @@ options:
       - From 0.1 to 86400.
     type: float
     default: 60
+attributes:
+  action_group:
+    description: Use C(group/gpu.fleet.all) in C(module_defaults) to set the options that these modules share.
+    support: full
+    membership:
+      - gpu.fleet.all
 """

@@ -18,11 +18,14 @@ MOST_PROFILES = 16
 MOST_UNITS = 16
 
 
-def mig_combinations(profiles: Any, placements: Any) -> list[dict[str, Any]]:
+def mig_combinations(profiles: Any, placements: Any = None) -> list[dict[str, Any]]:
     """The combinations of each GPU in the output of `-lgip` and `-lgipp`; see the filter's documentation."""
     if not isinstance(profiles, str) or not isinstance(placements, str):
+        given = f"{type(profiles).__name__} and {'nothing' if placements is None else type(placements).__name__}"
         raise AnsibleFilterError(
-            "gpu.fleet.mig_combinations: it takes the output of nvidia-smi mig -lgip and of -lgipp"
+            "gpu.fleet.mig_combinations: it takes the output of nvidia-smi mig -lgip and of -lgipp, as in "
+            f"profiles.stdout | gpu.fleet.mig_combinations(places.stdout), but got {given}; facts "
+            "do not have the profiles"
         )
     try:
         found = tables(listing.parse_gpu_instance_profiles(profiles), listing.parse_placements(placements))

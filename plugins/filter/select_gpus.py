@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
@@ -18,17 +19,22 @@ from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import gpu a
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import topology as gpu_topology
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.cores import specified
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.observe import Observation
+from ansible_collections.gpu.fleet.plugins.plugin_utils._variable_forms import shown
 
 try:
     import jmespath  # type: ignore[import-untyped]  # it comes without type information
-    from jmespath import exceptions
+    from jmespath import exceptions, lexer, visitor
 
     JMESPATH_MISSING: ImportError | None = None
 except ImportError as error:
     JMESPATH_MISSING = error
 
+_ORDERED = ("lt", "lte", "gt", "gte")
+# Of a line of the expression, to both sides of the error.
+_SHOWN = 80
 
-def select_gpus(data: Any, query: str) -> Any:
+
+def select_gpus(data: Any, query: Any = None) -> Any:
     """Search the GPUs in `data` with a JMESPath expression.
 
     `data` is a list of GPUs, the facts of nvidia_smi_facts, a host's facts or variables, or hostvars. GPUs of several
@@ -44,10 +50,13 @@ def select_gpus(data: Any, query: str) -> Any:
     gpus = _plain(_gpus(data))
     try:
         expression = jmespath.compile(query)
+        _check_steps(query)
         _check_names(query, expression.parsed, gpus)
-        return expression.search(gpus)
+        return _interpreter(query, expression.parsed).visit(expression.parsed, gpus)
     except exceptions.JMESPathError as error:
         raise AnsibleFilterError(_explain(query, error)) from None
+    except RecursionError:
+        raise AnsibleFilterError(_mark(query, _deepest(query), "it is nested too deeply")) from None
 
 
 def _gpus(data: Any, where: str = "") -> list[Any]:
@@ -95,6 +104,65 @@ def _wrong_data(data: Any, where: str) -> AnsibleFilterError:
 
 def _kind_of(value: Any) -> str:
     return "null" if value is None else f"of type {type(value).__name__}"
+
+
+def _interpreter(query: str, tree: Mapping[str, Any]) -> Any:
+    """What evaluates an expression, and names the position of what JMESPath itself leaves to Python's errors."""
+
+    class Interpreter(visitor.TreeInterpreter):  # type: ignore[misc]  # it comes without type information
+        def visit_comparator(self, node: Mapping[str, Any], value: Any) -> Any:
+            try:
+                return super().visit_comparator(node, value)
+            except TypeError:
+                places = [token["start"] for token in lexer.Lexer().tokenize(query) if token["type"] in _ORDERED]
+                number = next(place for place, other in enumerate(_comparisons(tree)) if other is node)
+                reason = "a number is compared with text; a number is written in backticks, and text in single quotes"
+                raise AnsibleFilterError(_mark(query, places[number], reason)) from None
+
+        def visit_function_expression(self, node: Mapping[str, Any], value: Any) -> Any:
+            try:
+                return super().visit_function_expression(node, value)
+            except exceptions.JMESPathError:
+                raise
+            except (TypeError, ValueError, ArithmeticError) as error:
+                reason = f"In function {node['value']}(), {str(error)[:_SHOWN]}"
+                if node["value"] == "contains":
+                    reason = "contains() looks for text in text, which is written in single quotes"
+                raise AnsibleFilterError(_mark(query, _place_of_function(query, node["value"]), reason)) from None
+
+    return Interpreter()
+
+
+def _comparisons(tree: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The comparisons by order in an expression, as they stand in it."""
+    children = [child for child in tree.get("children", ()) if isinstance(child, Mapping)]
+    if tree["type"] == "filter_projection":
+        # What is done with the result is before its condition.
+        children = [children[0], children[2], children[1]]
+    for place, child in enumerate(children):
+        if place == 1 and tree["type"] == "comparator" and tree["value"] in _ORDERED:
+            yield tree
+        yield from _comparisons(child)
+
+
+def _check_steps(query: str) -> None:
+    """Refuse a step of 0, as in `[::0]`."""
+    tokens = list(lexer.Lexer().tokenize(query))
+    colons = 0
+    for token, following in pairwise(tokens):
+        colons = 0 if token["type"] in ("lbracket", "rbracket") else colons + (token["type"] == "colon")
+        if colons == 2 and following["type"] == "number" and following["value"] == 0:
+            raise AnsibleFilterError(_mark(query, following["start"], "the step of a slice cannot be 0"))
+
+
+def _deepest(query: str) -> int:
+    """The position of the innermost bracket, 0 without any."""
+    depth, most, position = 0, 0, 0
+    for place, letter in enumerate(query):
+        depth += (letter in "([{") - (letter in ")]}")
+        if depth > most:
+            most, position = depth, place
+    return position
 
 
 # Literals of Python and YAML that JMESPath takes for field names. A bare null is such a name as well, and works.
@@ -198,6 +266,13 @@ def _plain(value: Any) -> Any:
 
 def _explain(query: str, error: Exception) -> str:
     """The error message about an expression, with a mark below the position."""
+    if isinstance(error, exceptions.JMESPathTypeError):
+        # JMESPath names the whole value, which may be all readings of all GPUs.
+        reason = (
+            f"In function {error.function_name}(), invalid type for value: {shown(error.current_value)}, expected one "
+            f"of: {', '.join(error.expected_types)}, received: {error.actual_type}"
+        )
+        return _mark(query, _position(query, error), reason)
     reason = str(error).partition("\n")[0].partition(": Parse error")[0].rstrip(":")
     if getattr(error, "token_type", None) == "NUMBER":
         reason = f"a number is written in backticks: `{getattr(error, 'token_value', '')}`"
@@ -206,8 +281,8 @@ def _explain(query: str, error: Exception) -> str:
 
 def _mark(query: str, position: int, reason: str) -> str:
     """A message about one position in the expression, with a mark below it."""
-    line_start = query.rfind("\n", 0, position) + 1
-    line = query[line_start:].partition("\n")[0]
+    line_start = max(query.rfind("\n", 0, position) + 1, position - _SHOWN)
+    line = query[line_start : position + _SHOWN].partition("\n")[0]
     mark = " " * (position - line_start) + "^"
     return f"wrong GPU query at position {position + 1}: {reason}\n  {line}\n  {mark}"
 
@@ -219,6 +294,11 @@ def _position(query: str, error: Exception) -> int:
         if isinstance(position, int):
             return min(position, len(query))
     function = getattr(error, "function_name", None) or "".join(re.findall(r"Unknown function: (\w+)", str(error)))
+    return _place_of_function(query, function)
+
+
+def _place_of_function(query: str, function: str) -> int:
+    """Where a function is called, the end where it is not found."""
     found = re.search(rf"\b{re.escape(function)}\s*\(", query) if function else None
     return found.start() if found else len(query)
 

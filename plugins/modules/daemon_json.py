@@ -14,7 +14,7 @@ description:
   - Made for the roles P(gpu.fleet.docker#role) and P(gpu.fleet.nvidia_container_toolkit#role) of this collection; its
     options may change in any version.
   - Merges options into the file and keeps every other key, at every depth. A file that is not a JSON object is refused
-    and left unchanged.
+    and left unchanged. A byte order mark is dropped with the next change.
   - The new content is validated by C(dockerd --validate), which Docker 23 and newer have, then written atomically. A
     backup is kept next to it. A change that another process makes in the meantime is read and kept.
   - A file with user and password in a URL, as in that of a proxy, gets the mode C(0600); the result has C(***) there.
@@ -35,6 +35,7 @@ options:
   options:
     description:
       - The options, as in C(daemon.json). Objects are merged, lists and values replaced.
+      - C(data-root) and C(exec-root) have to be absolute paths.
     type: dict
     default: {}
   earlier:

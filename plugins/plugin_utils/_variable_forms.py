@@ -10,9 +10,11 @@ passes as a list of strings, and the role fails later, at its first list operati
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, TypeGuard
+
+from ansible.module_utils.parsing.convert_bool import BOOLEANS, BOOLEANS_TRUE
 
 from ..module_utils._common.bounds import Number
 
@@ -24,14 +26,12 @@ _EXAMPLES = {"str": "text", "path": "/path", "int": "1", "bool": "true", "dict":
 _FORMS = {
     "str": "text",
     "path": "an absolute path",
-    "bool": "true or false, without quotes",
+    "bool": "true or false",
     "int": "a whole number",
     "float": "a number",
     "dict": "a dictionary",
     "list": "a list",
 }
-_TRUE = ("true", "yes", "on", "1")
-_BOOLEANS = ("true", "false", "yes", "no", "on", "off", "1", "0")
 
 
 def shown(value: object) -> str:
@@ -43,7 +43,7 @@ def shown(value: object) -> str:
 def form_refusals(name: str, value: object, spec: Spec, converted: bool = False) -> Iterator[str]:
     """What is wrong with the form of one variable, each in one line of less than 300 characters.
 
-    With `converted` a module converts the value: then text stands for a boolean, and for a list as well.
+    With `converted` a module converts the value: then text stands for a list as well.
     """
     if value is None and "default" not in spec and not spec.get("required"):
         return
@@ -64,9 +64,21 @@ def is_list(value: object) -> TypeGuard[Sequence[Any]]:
     return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
 
 
-def is_true(value: object) -> bool:
-    """Whether a boolean, or its text on a command line, is true."""
-    return str(value).lower() in _TRUE
+def read_truth(value: object) -> object:
+    """The truth value that Ansible's type bool makes of a value; another one as it is, to be refused.
+
+    `-e name=false` and an inventory in the INI format give text.
+    """
+    key = value.strip().lower() if isinstance(value, str) else value
+    return key in BOOLEANS_TRUE if isinstance(key, Hashable) and key in BOOLEANS else value
+
+
+def with_truths(values: Mapping[str, Any], specs: Mapping[str, Spec]) -> dict[str, Any]:
+    """Values of variables, with truth values for those that are booleans by their specifications."""
+    return {
+        name: read_truth(value) if specs.get(name, {}).get("type") == "bool" else value
+        for name, value in values.items()
+    }
 
 
 def _has_type(value: object, spec: Spec, converted: bool) -> bool:
@@ -79,7 +91,7 @@ def _has_type(value: object, spec: Spec, converted: bool) -> bool:
         # YAML reads 580 as a number, which is the same text; 28.10 as 28.1, which is not.
         return isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool))
     if kind == "bool":
-        return isinstance(value, bool) or (converted and str(value).lower() in _BOOLEANS)
+        return isinstance(read_truth(value), bool)
     if kind == "int":
         return (isinstance(value, int) and not isinstance(value, bool)) or _is_digits(value)
     if kind == "float":
@@ -131,8 +143,6 @@ def _wrong_type(name: str, value: object, spec: Spec) -> str:
     hint = ""
     if kind == "list":
         hint = f": {name}: [{_example(spec)}]"
-    elif kind == "bool" and isinstance(value, str):
-        hint = f""", on the command line as -e '{{"{name}": false}}'"""
     elif value is None:
         hint = "; leave it out for its default"
     return f"{name} {found}; it takes {_form(kind)}{_of(spec)}{hint}"

@@ -4,8 +4,9 @@
 """All public variables of the collection, and a user's that are misspelled ones. Private to this collection. Pure.
 
 A variable that no role reads is ignored in silence: `gpu_fleet_targts` changes all hosts instead of a group. So a name
-with a prefix that only this collection uses has to be one of its own. `docker_` and `cuda_` are common words, which
-other roles use as well: of those, and of all other names, only one that differs from ours by a letter or two counts.
+with a prefix that only this collection uses has to be one of its own, and the bare name of such a role is none.
+`docker_` and `cuda_` are common words, which other roles use as well: of those, and of all other names, only one that
+differs from ours by a letter or two counts.
 """
 
 from __future__ import annotations
@@ -18,9 +19,8 @@ from ._fleet.acceptance import VARIABLES as ACCEPT_VARIABLES
 from ._fleet.nvlink_domains import VARIABLE as NVLINK_DOMAIN
 from ._fleet.remedies import PREFIX as REMEDIATE_PREFIX
 from ._fleet.remedies import VARIABLES as REMEDIATE_VARIABLES
-from ._fleet.rolling_plan import read_truth
 from ._fleet.rolling_run import PREFIX, VARIABLES
-from ._variable_forms import shown
+from ._variable_forms import read_truth, shown
 
 STRICT = "gpu_fleet_strict_variables"
 OF_PLAYBOOKS = (
@@ -80,6 +80,17 @@ GIVEN = (
     *("gpu_state_change", "remediate_case", "upgrade_failure"),
 )
 """What roles and playbooks give: results, and what hooks and commands may use."""
+_MEANT = {
+    "gpu_containers": "gpu_containers_declared",
+    "gpu_fleet": "gpu_fleet_roles",
+    "gpu_health": "gpu_health_tests",
+    "gpu_workload": "gpu_workload_tests",
+    "nvidia_driver": "nvidia_driver_version",
+    "run_container": "run_container_image",
+    "slurm_gres": "slurm_gres_node",
+    "windows_gpu": "windows_gpu_driver",
+}
+"""What the bare name of a role is most likely meant for, where that is not the role's state."""
 _LETTERS = 2
 _MOST_NAMES, _LONGEST_NAME = 10, 80
 
@@ -107,9 +118,7 @@ class PublicNames:
         unknown = self.unknown(given) if truth else {}
         if not unknown:
             return ()
-        listed = [
-            f"{name[:_LONGEST_NAME]}{f' (for {nearest}?)' if nearest else ''}" for name, nearest in unknown.items()
-        ]
+        listed = [f"{name[:_LONGEST_NAME]}{self._hint(name, nearest)}" for name, nearest in unknown.items()]
         more = f" and {len(listed) - _MOST_NAMES} more" if len(listed) > _MOST_NAMES else ""
         refusal = (
             f"gpu.fleet has no variable {', '.join(listed[:_MOST_NAMES])}{more}; correct or remove it, or set {STRICT} "
@@ -123,10 +132,19 @@ class PublicNames:
         # Names that begin with an underscore are private, and `ansible_` is Ansible's.
         for name in sorted({*given} - self.names):
             if not name.startswith(("_", "ansible_")):
-                near = self._near(name)
+                near = self._meant(name) or self._near(name)
                 if near or name.startswith(self.prefixes):
                     found[name] = near or next(iter(get_close_matches(name, sorted(self.names), 1)), "")
         return found
+
+    def _hint(self, name: str, nearest: str) -> str:
+        """What was meant, as the refusal has it."""
+        others = f", or another one that begins with {name}_" if self._meant(name) else ""
+        return f" (for {nearest}{others}?)" if nearest else ""
+
+    def _meant(self, name: str) -> str:
+        """What was meant by the bare name of a role that has two words or more; empty for all other names."""
+        return _MEANT.get(name, f"{name}_state") if f"{name}_" in self.prefixes else ""
 
     def _near(self, name: str) -> str:
         """The public variable with the fewest different letters, where there are no more than two; empty otherwise."""

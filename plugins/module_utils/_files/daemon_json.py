@@ -13,6 +13,7 @@ from .._common.json_text import parse_json
 from .._common.masking import masked
 
 Options = Dict[str, Any]
+_PATHS = ("data-root", "exec-root")
 _REPAIR = "repair or remove it, dockerd cannot start with it either; then run again"
 
 
@@ -30,6 +31,15 @@ class Conflict:
 
     def __str__(self) -> str:
         return f"{self.place} is {json.dumps(masked(self.theirs))}, requested is {json.dumps(masked(self.ours))}"
+
+
+def path_objection(options: Mapping[str, Any]) -> str:
+    """What is wrong with directories of the daemon, empty for nothing.
+
+    dockerd takes a relative one from the directory where it runs.
+    """
+    wrong = [name for name in _PATHS if name in options and not str(options[name]).startswith("/")]
+    return f"{wrong[0]} is {json.dumps(options[wrong[0]])[:60]}; it has to be an absolute path" if wrong else ""
 
 
 def parse(text: str) -> Options:

@@ -18,7 +18,7 @@ from .._common.errors import ChangeError, RunError
 from .._common.masking import masked
 from .._common.os_errors import advice
 from .._common.regular_file import read_text
-from .daemon_json import Conflict, Options, OptionsError, conflicts, merge, parse, render, same
+from .daemon_json import Conflict, Options, OptionsError, conflicts, merge, parse, path_objection, render, same
 
 _ATTEMPTS = 5
 _PRIVATE_MODE = 0o600
@@ -58,6 +58,9 @@ def parse_request(params: Mapping[str, Any]) -> OptionsRequest:
         objection = _json_objection(params[option])
         if objection:
             raise ChangeError(f"{option}: {objection}")
+    objection = path_objection(params["options"])
+    if objection:
+        raise ChangeError(f"options: {objection}")
     ours = params["on_conflict"] == "ours"
     return OptionsRequest(os.path.realpath(params["path"]), params["options"], params["earlier"], ours)
 

@@ -11,11 +11,10 @@ few hosts at once, such as a rack.
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 
-from ansible.module_utils.parsing.convert_bool import BOOLEANS, BOOLEANS_TRUE
-
+from .._variable_forms import read_truth
 from .rolling_state import FAILED, HostState
 
 SKIP, FAIL, FORCE = "skip", "fail", "force"
@@ -360,12 +359,6 @@ def _read(name: str, value: object) -> object:
     if isinstance(value, str) and name in _NUMBERS and value.strip().isdecimal():
         return int(value)
     return tuple(value) if isinstance(value, list) else value
-
-
-def read_truth(value: object) -> object:
-    """The truth value that Ansible's filter bool makes of a value; another one as it is, to be refused."""
-    key = value.strip().lower() if isinstance(value, str) else value
-    return key in BOOLEANS_TRUE if isinstance(key, Hashable) and key in BOOLEANS else value
 
 
 def _is_number(value: object, least: int) -> bool:

@@ -17,10 +17,11 @@ from ansible_collections.gpu.fleet.plugins.module_utils._common.drain_reason imp
     refusal,
 )
 
+from .._variable_forms import read_truth
 from .documents import WHAT_TO_DO, FormError, Placement, read
 from .nvlink_domains import VARIABLE as NVLINK_DOMAIN
 from .nvlink_domains import contradictions, domain_lines, domains_of, member_of, undeclared
-from .rolling_plan import Host, Options, RollingError, plan_lines, postponed, read_options, read_truth, rolling_plan
+from .rolling_plan import Host, Options, RollingError, plan_lines, postponed, read_options, rolling_plan
 from .rolling_state import FAILED, PLANNED, HostState, begin, read_state, remaining
 
 PREFIX = "gpu_fleet_upgrade_"

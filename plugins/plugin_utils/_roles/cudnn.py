@@ -15,8 +15,8 @@ from typing import Any
 
 from .._compatibility import CompatibilityRequest, RequestedGpu, check, cudnn_row, cudnn_versions, fits, read_gpus
 from .._platforms import platform_of
-from .._variable_forms import is_list, is_true, shown
-from .contract import RUN_ONLY, Plan, Planner, RecordedHost, RequestError, inputs_of, is_of
+from .._variable_forms import is_list, shown
+from .contract import RUN_ONLY, Plan, Planner, RecordedHost, RequestError, inputs_of, is_of, is_true
 from .cuda_packages import (
     LOCK_FILE,
     LOCK_PLUGIN,

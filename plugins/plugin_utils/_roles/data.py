@@ -15,6 +15,7 @@ from ansible.parsing.dataloader import DataLoader
 
 from .._ansible_core import refuse_old_core
 from .._preflight import Tables
+from .._variable_forms import with_truths
 from .._variable_names import PublicNames
 from .registry import REPOSITORY_ROLE, ROLES, WINDOWS_ROLE
 
@@ -43,6 +44,12 @@ class RoleData:
             keys=values[REPOSITORY_ROLE]["__nvidia_repository_keys"],
         )
         return cls({role: _load(role, "defaults/main.yml") for role in roles}, values, tables)
+
+    def with_truths(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Values of variables of any role, with truth values for those that are booleans."""
+        return with_truths(
+            given, {name: spec for of_role in self.tables.specs.values() for name, spec in of_role.items()}
+        )
 
     def defaults(self, roles: Iterable[str]) -> dict[str, Any]:
         """The default values of these roles; none of them depends on a host, and null is the only template."""

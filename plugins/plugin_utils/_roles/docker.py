@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ...module_utils._common.masking import masked
+from ...module_utils._files.daemon_json import path_objection
 from .._platforms import platform_of
 from .._variable_forms import shown
 from .contract import RUN_ONLY, Plan, Planner, RequestError, in_order, inputs_of, is_of, is_true
@@ -719,6 +720,9 @@ def _against_values(request: Request) -> Iterator[str]:
             yield f"{name} is {shown(masked(url))}; it has to be a URL (https, http or file)"
     if request.fingerprint and not _FINGERPRINT.fullmatch(request.fingerprint):
         yield f"docker_repository_key_fingerprint is {shown(request.fingerprint)}; it has to be 40 hexadecimal digits"
+    objection = path_objection(request.daemon_options)
+    if objection:
+        yield f"docker_daemon_options: {objection}"
 
 
 def _against_platform(request: Request, host: Host) -> Iterator[str]:

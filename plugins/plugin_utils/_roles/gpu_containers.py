@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from .container_toolkit import CDI_SINCE, KIND, Gpu, HostFacts, cdi_names, device_uuids
-from .contract import Plan, as_lists
+from .contract import Plan, as_lists, is_true
 from .gpu_containers_engines import (
     DOCKER,
     ENGINES,
@@ -156,7 +156,10 @@ class Request:
         declared = variables[f"{ROLE}_declared"] if is_present else ()
         return cls(
             is_present=is_present,
-            entries=tuple({**entry, "engine": str(entry.get("engine") or engine)} for entry in declared),
+            entries=tuple(
+                {**entry, "engine": str(entry.get("engine") or engine), "jupyter": is_true(entry.get("jupyter"))}
+                for entry in declared
+            ),
             engine=engine,
             mode=next((mode for mode in modes if mode != "auto"), "auto"),
             adopt=tuple(variables[f"{ROLE}_adopt"]),

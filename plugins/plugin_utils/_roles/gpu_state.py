@@ -18,8 +18,8 @@ from ...module_utils._common.plain_text import one_line
 from ...module_utils._settings.request import NAMES as SETTINGS
 from ...module_utils._settings.request import parse_settings
 from ...module_utils._state.request import parse_declaration
-from .._variable_forms import is_list, shown
-from .contract import Plan, Planner, is_true
+from .._variable_forms import is_list, read_truth, shown
+from .contract import Plan, Planner
 
 APPLY, PREDICT = "apply", "predict"
 """Steps of a plan: run the module, or have it predict what the hooks have to know before the change."""
@@ -47,7 +47,6 @@ STATE_OPTIONS: Mapping[str, str] = {
 
 _IF_REQUIRED = "if_required"
 _LOCAL = ("local", "ansible.builtin.local")
-_FALSE = ("0", "0.0", "off", "false", "f", "no", "n")
 _LONGEST_REASON = 300
 _EVIDENCE, _EVIDENCE_DIRECTORY = "gpu_fleet_evidence", "gpu_fleet_evidence_directory"
 _FETCH_TO = "gpu_fleet_evidence_fetch_to"
@@ -112,7 +111,7 @@ def _refusals(variables: Mapping[str, Any]) -> Iterator[str]:
         return
     options = {option: variables[name] for option, name in STATE_OPTIONS.items()}
     for name in ("ecc", "persistence_mode", "accounting_mode"):
-        options[name] = _boolean(options[name])
+        options[name] = read_truth(options[name])
     settings = {name: options[name] for name in SETTINGS if options[name] not in (None, "")}
     wrong = []
     for name, value in settings.items():
@@ -141,11 +140,6 @@ def _names_gpus(mig: object, layouts: object) -> bool:
     if isinstance(mig, str) and isinstance(layouts, Mapping):
         mig = layouts.get(mig)
     return any(isinstance(entry, Mapping) and "gpus" in entry for entry in (mig if is_list(mig) else [mig]))
-
-
-def _boolean(value: object) -> object:
-    """As the module's type does; what it does not take is left as it is."""
-    return True if is_true(value) else False if str(value).lower() in _FALSE else value
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Any
 from ...module_utils._common.masking import masked
 from .._platforms import platform_of
 from .._variable_forms import shown
-from .contract import Plan, Planner
+from .contract import Plan, Planner, is_true
 
 CUDA, TOOLKIT, PPA, LOCAL = "cuda", "container_toolkit", "graphics_drivers", "local"
 INSTALL, RECORD_USERS, REMOVE = "install", "record_users", "remove"
@@ -40,6 +40,7 @@ _FINGERPRINT = re.compile(r"[0-9A-F]{40}")
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 _URL = re.compile(r"(https?|file)://.+")
 _ATTEMPTS = (1, 2, 3, 4, 5)
+_TRUTH = ("gpgcheck", "repo_gpgcheck")
 # Nothing that they change is on the host after the run: how often to try, and what finds entries of others.
 _RUN_ONLY = ("attempts", "old_line", "entry_files")
 _KEYRING = re.compile(r"/var/[^/]+/[^/]+-keyring\.gpg$")
@@ -69,7 +70,7 @@ class Request:
             name,
             variables.get("nvidia_repository_state", "present") == "present",
             {
-                key: value
+                key: is_true(value) if key in _TRUTH else value
                 for key, value in (variables.get(f"nvidia_repository_{name}") or {}).items()
                 if value is not None
             }

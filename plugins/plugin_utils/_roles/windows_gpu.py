@@ -18,8 +18,7 @@ from ...module_utils._cuda.toolkits import cudnn_of_header, nvcc_version
 from ...module_utils._knowledge.branches import KNOWN_BRANCHES
 from ...module_utils._nvidia_smi.xml import Document, DocumentError, parse_document
 from .._compatibility import CompatibilityRequest, check, read_gpus, version
-from .._variable_forms import is_true
-from .contract import Plan, Planner
+from .contract import Plan, Planner, is_true
 
 DRIVER, CUDA, CUDNN = "driver", "cuda", "cudnn"
 _PREFIX = "windows_gpu_"

@@ -272,6 +272,14 @@ def test_columns_are_as_wide_as_their_longest_cell() -> None:
         ),
         ({}, "the task reports no reason"),
         (
+            {"censored": "the output has been hidden", "changed": False},
+            "no_log of the task hides the reason, as it may have secrets",
+        ),
+        (
+            {"censored": "hidden", "results": [{"censored": "hidden"}]},
+            "no_log of the task hides the reason, as it may have secrets",
+        ),
+        (
             {"msg": "Validation of arguments failed:\nx", "argument_errors": ["value of a must be one of: b, got: c"]},
             "value of a must be one of: b, got: c; correct the variable in the inventory or with -e",
         ),

@@ -119,6 +119,15 @@ def test_reports_why_a_host_failed(tmp_path: Path) -> None:
     assert lines[-1] == "node1 failed: the end"
 
 
+def test_reports_that_no_log_hides_why(tmp_path: Path) -> None:
+    lines, _unused = _run(tmp_path, FAILURE, env={"ANSIBLE_NO_LOG": "true"})
+    assert lines[-1] == (
+        "node1 failed: no_log hides the reason; run again without ANSIBLE_NO_LOG, or no_log in ansible.cfg"
+    )
+    lines, _unused = _run(tmp_path, f"{FAILURE.rstrip()}\n  no_log: true\n")
+    assert lines[-1] == "node1 failed: no_log of the task hides the reason, as it may have secrets"
+
+
 @pytest.mark.parametrize("tasks", [TASKS, FAILURE])
 @pytest.mark.parametrize("callback", ["ansible.posix.json", "minimal"])
 def test_output_that_a_program_may_read_stays_as_it_is(tmp_path: Path, tasks: str, callback: str) -> None:

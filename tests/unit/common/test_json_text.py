@@ -36,6 +36,7 @@ def test_other_documents_are_what_they_are() -> None:
     deep = "[" * 98 + '{"a": [], "b": "["}' + "]" * 98
     assert parse_json(deep) == json.loads(deep)
     assert (parse_json("1"), parse_json("[]"), parse_json(b'{"a": [1]}')) == (1, [], {"a": [1]})
+    assert parse_json('\ufeff{"a": 1}') == parse_json('\ufeff{"a": 1}'.encode()) == {"a": 1}
 
 
 @pytest.mark.parametrize("text", [DEEP, '{"a": {"key": null, "text": ' + DEEP, "[]", '{"a": 1}', "", "\udcff"])

@@ -102,7 +102,9 @@ def test_plan_has_a_text_only_where_something_changes(
     assert found.options == {"debug": True}
 
 
-@pytest.mark.parametrize("text", ['{"runtimes": {', "[]", '"text"', "{'a': 1}", '{"a": 1,}', "// c\n{}", "\ufeff{}"])
+@pytest.mark.parametrize(
+    "text", ['{"runtimes": {', "[]", '"text"', "{'a': 1}", '{"a": 1,}', "// c\n{}", "\ufeff\ufeff{}"]
+)
 def test_a_file_that_is_no_json_object_is_refused_and_left_untouched(run: Any, place: Path, text: str) -> None:
     lay(place, text)
     result = run(options={"debug": True})
@@ -220,6 +222,27 @@ def test_a_file_that_is_no_options_is_refused_with_what_to_do(run: Any, place: P
     assert result["msg"].count(expected) == 1
     assert result["msg"].startswith(f"{place} {expected}")
     assert result["msg"].endswith("; repair or remove it, dockerd cannot start with it either; then run again")
+
+
+def test_a_byte_order_mark_is_dropped(run: Any, place: Path) -> None:
+    """dockerd 23 and newer read such a file, older ones do not."""
+    lay(place, '\ufeff{"mtu": 1}')
+    assert run(options={"mtu": 1})["changed"] is False
+    assert run(options={"debug": True})["options"] == {"mtu": 1, "debug": True}
+    assert place.read_bytes().startswith(b"{")
+
+
+@pytest.mark.parametrize(
+    "given", [{"data-root": "docker"}, {"exec-root": "./run"}, {"data-root": ""}, {"data-root": None}]
+)
+@pytest.mark.parametrize("check_mode", [False, True])
+def test_a_directory_of_the_daemon_that_is_not_absolute_is_refused(
+    run: Any, place: Path, given: dict[str, Any], check_mode: bool
+) -> None:
+    result = run(options={"debug": True, **given}, check_mode=check_mode)
+    ((name, value),) = given.items()
+    assert result["failed"] is True and not place.exists()
+    assert result["msg"] == f"options: {name} is {json.dumps(value)}; it has to be an absolute path"
 
 
 def test_an_engine_that_cannot_check_is_no_obstacle(run: Any, place: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -261,6 +262,31 @@ def test_faults_are_listed_and_cleared(host: Host, capsys: pytest.CaptureFixture
     host.control("fault", "clear")
     assert host.state["faults"] == []
     assert host.smi("-L")[1] == 0
+
+
+def test_what_faults_did_to_gpus_is_listed(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    def listed() -> list[dict[str, Any]]:
+        capsys.readouterr()
+        host.control("fault", "list")
+        found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+        return found
+
+    assert listed() == []
+    host.control("fault", "lost", "--gpu", "1")
+    assert listed() == [{"kind": "lost", "gpu": 1}]
+    host.control("fault", "nvlink", "2", "--gpu", "0")
+    host.control("fault", "recovery-action", "drain_and_reset", "--gpu", "0")
+    host.control("fault", "field", "fan_speed")
+    host.control("fault", "dcgm", "memory")
+    assert [(one["kind"], one.get("gpu")) for one in listed()] == [
+        ("recovery-action", 0),
+        ("nvlink", 0),
+        ("field", 0),
+        ("lost", 1),
+        ("dcgm", None),
+    ]
+    host.control("fault", "clear")
+    assert listed() == []
 
 
 @pytest.mark.parametrize(

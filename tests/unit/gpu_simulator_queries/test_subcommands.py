@@ -52,6 +52,21 @@ def test_a_subcommand_that_came_later(driver: str, known: bool, make_host: MakeH
     assert (status, "Workload Power Profiles" in text) == ((0, True) if known else (2, False))
 
 
+def test_a_link_that_is_not_there_has_no_bridge(make_host: MakeHost) -> None:
+    host = make_host("h200", fabric=True)
+    title = "GPU 0: NVIDIA H200"
+    text, status = host.smi(*["nvlink", "-cBridge", "-i", "0", "-l", "99"])
+    assert (text.startswith(title), text.splitlines()[1:], status) == (True, ["\t Invalid Link"], 0)
+    assert host.smi(*["nvlink", "-cBridge", "-i", "0", "-l", "3"])[0].count("\n") == 1
+
+
+def test_fields_and_format_are_looked_at_before_an_empty_selector(make_host: MakeHost) -> None:
+    host = make_host("h200")
+    assert host.smi("--query-gpu=name", "--format=xml", "-i", "") == ("Format modifier is not recognized.\n", 2)
+    refusal, status = host.smi("--query-gpu=name", "--format=csv", "-i", "")
+    assert (refusal, status) == ("Failed to parse device string on command line", 255)
+
+
 def test_a_monitor_prints_its_titles_once(
     make_host: MakeHost, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

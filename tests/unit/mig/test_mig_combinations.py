@@ -79,13 +79,14 @@ def test_the_filter_on_what_an_h200_printed() -> None:
 @pytest.mark.parametrize(
     ("profiles", "placements", "message"),
     [
-        (1, "", "it takes the output"),
+        (1, "", "it takes the output .* but got int and str"),
+        ({"index": 0, "mig_capable": True}, None, "but got dict and nothing; facts do not have the profiles"),
         ("nonsense", "", "is not understood"),
     ],
 )
-def test_what_is_no_list(profiles: str, placements: str, message: str) -> None:
+def test_what_is_no_list(profiles: object, placements: object, message: str) -> None:
     with pytest.raises(AnsibleFilterError, match=message):
-        mig_combinations(profiles, placements)
+        mig_combinations(profiles, *([] if placements is None else [placements]))
 
 
 def test_the_picture_and_the_table_are_those_of_the_program() -> None:

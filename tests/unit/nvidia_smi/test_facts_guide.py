@@ -65,6 +65,43 @@ def test_every_playbook_of_the_guide_runs(
     assert lines[8] == "node1,7,NVIDIA H200,GPU-5ee00007-0000-4000-8000-000000000007,580.159.04,143771,"
 
 
+def test_the_group_has_each_module_with_the_options_of_nvidia_smi() -> None:
+    group = yaml.safe_load((ROOT / "meta" / "runtime.yml").read_text(encoding="utf-8"))["action_groups"]["all"]
+    sources = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "plugins" / "modules").glob("*.py")}
+    assert group == sorted(name for name, text in sources.items() if "- gpu.fleet.nvidia_smi\n" in text)
+    guide = GUIDE.read_text(encoding="utf-8").partition("## Options of all modules")[2].partition("\n## ")[0]
+    assert [name for name in group if f"`{name}`" not in guide] == []
+
+
+@pytest.mark.plays
+def test_the_defaults_of_the_group_count_for_its_modules(tmp_path: Path) -> None:
+    """Those with an action plugin of the same name as well."""
+    tasks: list[dict[str, Any]] = [
+        {"gpu.fleet.nvidia_smi_facts": {}},
+        {"gpu.fleet.gpu_state": {"power_limit_w": 300}, "ignore_errors": True},
+        {"gpu.fleet.cuda_facts": {"timeout": 5}},
+    ]
+    defaults = {"group/gpu.fleet.all": {"executable": str(tmp_path / "smi"), "timeout": 17}}
+    play = {"hosts": "localhost", "connection": "local", "gather_facts": False, "module_defaults": defaults}
+    interpreter = f"ansible_python_interpreter={sys.executable}"
+    (tmp_path / "play.yml").write_text(json.dumps([{**play, "check_mode": True, "tasks": tasks}]))
+    environment = {
+        **os.environ,
+        "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".cache" / "collections"),
+        "HOME": str(tmp_path),
+    }
+    done = ansible_playbook("-vvv", "-i", "localhost,", "-e", interpreter, "play.yml", env=environment, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    given = [(call["executable"], call["timeout"]) for call in _arguments(done.stdout)]
+    assert given == [(str(tmp_path / "smi"), 17.0), (str(tmp_path / "smi"), 17.0), (str(tmp_path / "smi"), 5.0)]
+
+
+def _arguments(output: str) -> list[dict[str, Any]]:
+    """The arguments of each module, which its result has with -vvv."""
+    found = re.findall(r'"module_args": (\{.*?\n        \})', output, re.DOTALL)
+    return [json.loads(text) for text in found]
+
+
 def test_every_code_and_reason_is_in_the_guide() -> None:
     text = GUIDE.read_text()
     codes = {code for code, _broken, _message in health._RULES}

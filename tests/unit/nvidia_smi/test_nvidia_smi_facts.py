@@ -418,6 +418,19 @@ def test_a_container_that_is_given_one_gpu_of_eight(replay: MakeReplay, pci: Mak
     assert {problem["code"] for problem in facts["unhealthy"]} == {"gpu_missing"}
 
 
+@pytest.mark.parametrize("subset", ["all", "memory"])
+def test_a_document_that_counts_more_gpus_than_it_describes_is_a_problem(
+    replay: MakeReplay, pci: MakePci, subset: str
+) -> None:
+    pci(ADDRESSES[0])
+    document = part(ADDRESSES[0]).replace("<attached_gpus>8<", "<attached_gpus>2<")
+    device = H200X8.output("-L").splitlines(keepends=True)[0]
+    replies = {"*": {"out": "No devices were found\n", "rc": 6}, "-q -x": {"out": document}, "-L": {"out": device}}
+    facts = run_module(replay(replies).path, gather_subset=[subset])
+    ((code, message),) = ((problem["code"], problem["message"]) for problem in facts["unhealthy"])
+    assert code == "broken_xml" and "it counts 2 GPUs and describes 1" in message
+
+
 def test_a_gpu_given_to_a_virtual_machine_is_not_missing(replay: MakeReplay, pci: MakePci) -> None:
     pci(*ADDRESSES[:7])
     pci(ADDRESSES[7], driver="vfio-pci")

@@ -70,6 +70,14 @@ FAULTS = [
     ("[?begins_with(name, 'T')]", 3, "Unknown function"),
     ("[?starts_with(name)]", 3, "Expected 2 arguments"),
     ("[?starts_with(index, 'T')]", 3, "invalid type"),
+    ("[?name > `4`]", 8, "a number is compared with text"),
+    ("[?index < `4` && 'A' <= name].{a: index >= name} | [?a < `2`]", 41, "a number is compared with text"),
+    ("[?index < `4`].[index, uuid < `2`]", 29, "a number is compared with text"),
+    ("[?contains(name, `4`)]", 3, "written in single quotes"),
+    ("[::0]", 4, "the step of a slice cannot be 0"),
+    ("[].name[1:0:0]", 13, "the step of a slice cannot be 0"),
+    ("ceil(`1e400`)", 1, "In function ceil(), cannot convert float infinity"),
+    ("values(@)", 1, "invalid type for value: [{"),
 ]
 
 
@@ -82,6 +90,22 @@ def test_a_wrong_expression_names_its_position(query: str, position: int, reason
     assert reason in first
     assert line == f"  {query}"
     assert mark == " " * (position + 1) + "^"
+
+
+@pytest.mark.parametrize("query", ["[" * 3000, "(" * 3000 + "@" + ")" * 3000, "!" * 5000 + "@", "[?" * 3000])
+def test_an_expression_that_is_nested_too_deeply_is_no_error_of_python(query: str) -> None:
+    with pytest.raises(
+        AnsibleFilterError, match=r"^wrong GPU query at position [0-9]+: it is nested too deeply"
+    ) as caught:
+        select_gpus([H200], query)
+    assert len(str(caught.value)) < 400
+
+
+def test_a_message_has_no_more_than_the_beginning_of_a_value() -> None:
+    with pytest.raises(AnsibleFilterError) as caught:
+        select_gpus([{**H200, "index": number} for number in range(1000)], "values(@)")
+    assert len(str(caught.value)) < 300
+    assert select_gpus([H200, T4], "[1:0:-1].index") == [0]
 
 
 def test_the_line_of_a_long_expression_is_shown() -> None:
@@ -119,6 +143,8 @@ def test_null_facts_are_named(data: Any, part: str) -> None:
 def test_a_query_that_is_no_text(query: Any) -> None:
     with pytest.raises(AnsibleFilterError, match="takes its query as a string, but got"):
         select_gpus([H200], query)
+    with pytest.raises(AnsibleFilterError, match="takes its query as a string, but got"):
+        select_gpus([H200])
 
 
 # Query, position of the wrong name (from 1), and the hint.

@@ -19,6 +19,7 @@ import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.gpu.fleet.plugins.action.role_plan import planned
 from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import check_forms
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import gpu_containers, nvidia_repository
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan, RequestError
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import options_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
@@ -36,15 +37,13 @@ from tests.unit.site.test_variables import FILES, NEEDED, VALUES, host, prefligh
 
 PLANNED = [role for role in ROLES if role in PLANNERS]
 """The others, and those that are for no GPU host of the playbook, are not refused in two places."""
-OF_A_BOOLEAN = "false"
-"""Text that Ansible and the role alone take for a boolean, and that the playbook refuses: -e gives it."""
 _LONG, _SPACED = 10**9, "x y"
 WRONG: Mapping[str, Sequence[object]] = {
     "str": [1.5, ["x"], {"a": 1}, None, "", _SPACED, True, -1],
     "path": ["relative", ["x"], None, 1.5],
     "int": ["many", -1, 0, _LONG, 1.5, None, [1], True],
     "float": ["x", -1],
-    "bool": [OF_A_BOOLEAN, "maybe", None, 2, []],
+    "bool": ["maybe", "", None, 2, []],
     "dict": ["text", ["x"], None, {_SPACED: None}, {"a": "b"}, {"a": {"b": None}}, 5],
     "list": ["text", {"a": 1}, None, [None], [{}], [_SPACED], [1.5], 5, [[]], "[]"],
     "raw": [None, {"a": 1}, [1], "text", 1.5, True],
@@ -162,10 +161,6 @@ def difference(role: str, given: Mapping[str, Any]) -> tuple[tuple[str, ...], tu
     of_site, of_role = preflight(given, host(packages=_HOST.packages), (role,)).refusals, alone(role, given)
     if is_refused_by_ansible(role, given):
         return None if of_site else (of_site, ("Ansible refuses",))
-    if [*given.values()] == [OF_A_BOOLEAN] and of_site:
-        (name,) = given
-        is_as_known = of_site[0].startswith(f'{name} is "false"; it takes true or false') and not of_role
-        return None if is_as_known else (of_site, of_role)
     # The role stops before it includes the one of the repository, and the playbook names all at once.
     rest = of_site[len(of_role) :]
     is_same = of_site[: len(of_role)] == of_role and all(of_role and REPOSITORY_ROLE in text for text in rest)
@@ -242,12 +237,35 @@ def test_values_that_contradict_each_other_are_refused(case: str) -> None:
 
 
 @pytest.mark.parametrize("role", PLANNED)
-def test_a_role_alone_takes_the_text_of_a_boolean_for_one(role: str) -> None:
+def test_what_ansible_takes_for_a_boolean_is_one_both_ways(role: str) -> None:
+    """`-e name=false` and an inventory in the INI format give text, and `name=1` in one gives a number."""
     defaults = {**FILES.defaults(variables_of([role])), **NEEDED}
     for name, spec in options_of(role).items():
         if spec.get("type") == "bool":
-            for text, value in ((OF_A_BOOLEAN, False), ("yes", True)):
-                assert _first_plan(role, {**defaults, name: text}) == _first_plan(role, {**defaults, name: value})
+            for given, value in (
+                ("false", False),
+                ("No", False),
+                ("off", False),
+                ("yes", True),
+                ("ON", True),
+                (1, True),
+            ):
+                assert _first_plan(role, {**defaults, name: given}) == _first_plan(role, {**defaults, name: value})
+                assert check_forms([role], {name: given}, FILES.tables) == ()
+                assert FILES.with_truths({name: given}) == {name: value}
+
+
+def test_so_it_is_in_a_dictionary_and_in_a_list_of_dictionaries() -> None:
+    for given, value in (("false", False), ("yes", True), (0, False)):
+        url = {"url": "https://mirror.example"}
+        of_repository = {**FILES.defaults([REPOSITORY_ROLE]), "nvidia_repository_cuda": {**url, "gpgcheck": given}}
+        assert check_forms([REPOSITORY_ROLE], of_repository, FILES.tables) == ()
+        assert nvidia_repository.Request.read(of_repository, "cuda").given == {**url, "gpgcheck": value}
+        declared = [{"name": "lab", "image": "lab:1", "gpus": "all", "jupyter": given}]
+        of_containers = {**FILES.defaults(["gpu_containers"]), "gpu_containers_declared": declared}
+        assert check_forms(["gpu_containers"], of_containers, FILES.tables) == ()
+        [entry] = gpu_containers.Request.read(of_containers).entries
+        assert entry["jupyter"] is value
 
 
 @pytest.mark.parametrize("role", PLANNERS)

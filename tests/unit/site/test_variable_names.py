@@ -23,6 +23,8 @@ NAMES = public_names()
 OF_OTHERS = (
     *("cuda_home", "docker_edition", "docker_compose_version", "docker_daemon_log_driver", "cudnn_archive"),
     *("nvidia_smi_path", "gpu_count", "gpus", "state_gpu", "driver_version", "kubernetes_version", "slurm_version"),
+    # Roles with names of one word, which others use as well.
+    *("common", "cuda", "cudnn", "docker", "enroot"),
     *(
         "ansible_user",
         "ansible_nvidia_driver_verison",
@@ -61,6 +63,18 @@ def test_a_misspelled_name_is_refused_with_the_nearest_one(name: str, nearest: s
 @pytest.mark.parametrize("name", OF_OTHERS)
 def test_a_name_of_others_passes(name: str) -> None:
     assert NAMES.unknown([name]) == {}
+
+
+@pytest.mark.parametrize("prefix", NAMES.prefixes)
+def test_a_bare_name_is_refused_with_a_variable_that_there_is(prefix: str) -> None:
+    bare = prefix.removesuffix("_")
+    meant = NAMES.unknown([bare])[bare]
+    assert meant in NAMES.names
+    assert meant.startswith(prefix)
+    [refusal] = NAMES.refusals([bare])
+    assert refusal.startswith(
+        f"gpu.fleet has no variable {bare} (for {meant}, or another one that begins with {prefix}?); correct or remove"
+    )
 
 
 def test_one_short_refusal_has_all_names_and_how_it_is_turned_off() -> None:

@@ -156,8 +156,15 @@ VALUES: dict[str, tuple[Mapping[str, Any], tuple[str, ...]]] = {
     "null": ({"docker_version": None}, ("docker_version is null; it takes text; leave it out for its default",)),
     "a version without quotes": ({"docker_version": 28.1}, ("docker_version is 28.1 without quotes",)),
     "text for a boolean": (
-        {"nvidia_driver_pin": "false"},
-        ('nvidia_driver_pin is "false"; it takes true or false, without quotes',),
+        {"nvidia_driver_pin": "enabled", "gpu_state_persistence_mode": "enabled"},
+        (
+            'nvidia_driver_pin is "enabled"; it takes true or false',
+            'gpu_state_persistence_mode is "enabled"; it takes true or false',
+        ),
+    ),
+    "a relative directory of Docker": (
+        {"docker_daemon_options": {"data-root": "docker"}},
+        ('docker_daemon_options: data-root is "docker"; it has to be an absolute path',),
     ),
     "a choice": ({"docker_source": "snap"}, ('docker_source is "snap"; use auto, distribution or docker_repository',)),
     "one of many choices": (

@@ -129,7 +129,12 @@ def _dispatch(kind: str, call: Call) -> Reply:
     try:
         call.gpus = selection.select(call.visible, call.options.get("id"))
     except selection.UnparsableSelectorError:
-        return "Failed to parse device string on command line", options.MISUSE
+        call.gpus = []
+        # The fields and the format are looked at before the GPUs.
+        found = _selected(call) if kind == "selective" else health.NO_DEVICES
+        return (
+            found if found != health.NO_DEVICES else ("Failed to parse device string on command line", options.MISUSE)
+        )
     if kind == "selective":
         return _selective(call)
     if kind == "modification":
@@ -138,9 +143,14 @@ def _dispatch(kind: str, call: Call) -> Reply:
 
 
 def _selective(call: Call) -> Reply:
+    return _to_file(call, _selected(call))
+
+
+def _selected(call: Call) -> Reply:
     name = next(option for option in call.options if option.startswith("query-"))
     call.value = call.options[name]
-    return _to_file(call, verbs.find(verbs.QUERIES[name])(call))
+    reply: Reply = verbs.find(verbs.QUERIES[name])(call)
+    return reply
 
 
 def _to_file(call: Call, found: Reply) -> Reply:

@@ -26,6 +26,13 @@ if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
 
 FIRST_PID = 4001
+_OF_GPUS = (
+    ("nvlink", "inactive_nvlinks"),
+    ("nvlink", "slow_nvlinks"),
+    ("nvlink", "nvlink_errors"),
+    ("slowdown", "slowdowns"),
+    ("field", "overrides"),
+)
 
 
 class ControlError(Exception):
@@ -323,7 +330,26 @@ def _idle(arguments: argparse.Namespace, root: str) -> str:
 
 def _list_faults(_unused: argparse.Namespace, root: str) -> str:
     state = store.read(root)
-    return json.dumps(state["faults"] if state else [], indent=1)
+    return json.dumps([*state["faults"], *_lasting_faults(state)] if state else [], indent=1)
+
+
+def _lasting_faults(state: State) -> Iterator[dict[str, Any]]:
+    """What faults did to GPUs and adapters, which has no number: `fault clear` takes back all of it."""
+    for index, gpu in enumerate(state["gpus"]):
+        if gpu["health"] != "ok":
+            yield {"kind": gpu["health"], "gpu": index}
+        for name, action in recovery.NAMES.items():
+            if action == gpu.get("recovery_action") != recovery.NONE:
+                yield {"kind": "recovery-action", "gpu": index, "action": name}
+        for kind, name in _OF_GPUS:
+            found = gpu.get(name)
+            if found:
+                yield {"kind": kind, "gpu": index, name: found}
+    if state.get("dcgm_results"):
+        yield {"kind": "dcgm", "results": state["dcgm_results"]}
+    for place, nic in enumerate(state.get("nics", [])):
+        if nic.get("faults"):
+            yield {"kind": "nic", "nic": place, "faults": nic["faults"]}
 
 
 def _clear_faults(arguments: argparse.Namespace, root: str) -> str:

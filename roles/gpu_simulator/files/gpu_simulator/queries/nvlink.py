@@ -178,6 +178,10 @@ def _far_link(link: int, state: _State, options: Mapping[str, str]) -> list[str]
     return [f"\t Link {link}: Remote Device {FAR_END}: Link 0"]
 
 
+def _bridge(link: int, state: _State, options: Mapping[str, str]) -> list[str]:
+    return []  # No GPU that is simulated has a bridge; a link that it does not have is refused.
+
+
 _LINES: Mapping[str, Callable[[int, _State, Mapping[str, str]], list[str]]] = {
     "status": _status,
     "capabilities": _capabilities,
@@ -186,4 +190,5 @@ _LINES: Mapping[str, Callable[[int, _State, Mapping[str, str]], list[str]]] = {
     "getthroughput": _throughput,
     "errorcounters": _errors,
     "crcerrorcounters": _corrections,
+    "checkBridge": _bridge,
 }
