@@ -90,12 +90,13 @@ class Request:
 class HostFacts:
     """What is known of the host.
 
-    `system` is Debian, Ubuntu or RedHat, `release` its version, `kernel` the one that boots next. `installed` has the
-    versions of all packages by name, `family` the names of those that belong to a driver, `unmanaged` those of them
-    that the role may not remove. `driver` is the version that is there, empty for none, `driver_kind` the kind of its
-    modules. `recorded_source` is the source from which the role has installed it, empty where it has not.
-    `repositories` are URLs by source. `compiler` is the major version of gcc that the kernels need and the host has
-    not, empty for none; `host_compiler` the one that it has. `distribution` is Ansible's name, such as AlmaLinux.
+    `system` is Debian, Ubuntu or RedHat, `release` its version, `kernel` the one that boots next. `installed` has
+    the versions of all packages by name, `family` the names of those that belong to a driver, `unmanaged` those of
+    them that the role may not remove. `driver` is the version that is there, empty for none, `driver_kind` the kind
+    of its modules, `lacks` what it has not of a driver, in words; `is_part`: its packages have no module.
+    `recorded_source` is the source from which the role has installed it, empty where it has not. `repositories` are
+    URLs by source. `compiler` is the major version of gcc that the kernels need and the host has not, empty for
+    none; `host_compiler` the one that it has. `distribution` is Ansible's name, such as AlmaLinux.
     """
 
     system: str
@@ -109,6 +110,8 @@ class HostFacts:
     unmanaged: tuple[str, ...] = ()
     driver: str = ""
     driver_kind: str = ""
+    lacks: tuple[str, ...] = ()
+    is_part: bool = False
     recorded_source: str = ""
     repositories: Mapping[str, str] = field(default_factory=dict)
     compiler: str = ""
@@ -252,8 +255,19 @@ def driver_plan(request: Request, facts: HostFacts, offered: Offered, table: Seq
             *plan.reasons,
         ),
         unknowns=(*found.unknown, *plan.unknowns),
-        notes=(*plan.notes, *_limits(plan, inputs), *found.notes),
+        notes=(*plan.notes, *_parts(inputs), *_limits(plan, inputs), *found.notes),
     )
+
+
+def _parts(inputs: _Inputs) -> Iterator[str]:
+    """That what is there of a driver is none, and what it lacks."""
+    facts = inputs.facts
+    if facts.lacks and not facts.recorded_source:
+        names = [name for name in facts.family if upstream(facts.installed.get(name, "")) == facts.driver]
+        yield (
+            f"driver {facts.driver} is not whole: it lacks {', '.join(facts.lacks)}; there are "
+            f"{', '.join(names) or 'no packages of it'}"
+        )
 
 
 def _limits(plan: DriverPlan, inputs: _Inputs) -> Iterator[str]:
@@ -344,11 +358,13 @@ def _compatibility(inputs: _Inputs, version: str) -> Findings:
 
 def _existing(inputs: _Inputs, requested: str, kind: str) -> str:
     request, facts = inputs.request, inputs.facts
-    if facts.recorded_source or not facts.driver or request.replace_unmanaged:
+    if facts.recorded_source or not facts.driver or request.replace_unmanaged or facts.is_part:
         return "none"
     if not fits(facts.driver, requested) or request.kernel_modules not in ("auto", facts.driver_kind):
         return "refused"
-    return "adopted" if _is_adoptable(inputs, kind) else "kept"
+    if _is_adoptable(inputs, kind):
+        return "adopted"
+    return "refused" if facts.lacks else "kept"
 
 
 def _is_adoptable(inputs: _Inputs, kind: str) -> bool:
