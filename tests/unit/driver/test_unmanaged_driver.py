@@ -12,8 +12,9 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleD
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.host import Host
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.packages import family as driver_family
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.request import Request
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.selection import _removals
 
-from tests.unit.driver.plans import DEBIAN, UBUNTU, facts, stage
+from tests.unit.driver.plans import DEBIAN, EL, UBUNTU, facts, stage
 
 # Installed packages as dpkg-query shows them: name, version, source package. The first host is a real H200 host with
 # CUDA 13.0 for Ubuntu 24.04, whose driver 580.159.04 came without packages.
@@ -163,3 +164,28 @@ def test_a_broken_driver_of_the_roles_own_packages_is_repaired() -> None:
     nothing: dict[str, Any] = {"shown": {}, "listed": {}, "recommended": {}, "is_complete": False}
     found = stage("select", system, {**nothing, "with_companions": False})
     assert (found["existing"], found["refusals"]) == ("adopted", []), found
+
+
+def test_libraries_of_32_bits_are_packages_of_their_own() -> None:
+    def entries(version: str, *architectures: str) -> list[dict[str, str]]:
+        return [{"version": version, "arch": one} for one in architectures]
+
+    packages = {
+        "dpkg": entries("1.22", "amd64"),
+        "libnvidia-gl-570": entries("570.1-1", "amd64", "i386"),
+        "libcuda1": entries("580.159.04-1", "amd64", "i386"),
+        "bash": entries("5", "amd64"),
+    }
+    host = Host.of(facts(DEBIAN, packages=packages))
+    assert host.family == ["libcuda1", "libcuda1:i386", "libnvidia-gl-570", "libnvidia-gl-570:i386"]
+    assert _removals(
+        host.facts(
+            Request.read(RoleData.read().defaults(["nvidia_driver"]) | {"nvidia_driver_replace_unmanaged": True})
+        ),
+        ["libcuda1"],
+    ) == (
+        "libnvidia-gl-570",
+        "libnvidia-gl-570:i386",
+    )
+    rpm = facts(EL, packages={"nvidia-driver-libs": entries("580.1", "x86_64", "i686")})
+    assert Host.of(rpm).family == ["nvidia-driver-libs", "nvidia-driver-libs.i686"]

@@ -1059,4 +1059,9 @@ def _stream(packages: Packages, facts: HostFacts) -> str:
 
 
 def _removals(facts: HostFacts, desired: Sequence[str]) -> tuple[str, ...]:
-    return tuple(name for name in facts.family if name not in facts.unmanaged and name not in desired)
+    """What goes; the libraries of 32 bits stay with those of the same package that stay."""
+    return tuple(
+        name
+        for name in facts.family
+        if name not in facts.unmanaged and re.sub(r":\w+$|\.i[3-6]86$", "", name) not in desired
+    )
