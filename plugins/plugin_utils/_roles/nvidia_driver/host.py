@@ -234,6 +234,12 @@ class Host(RecordedHost):
         return [str(found["message"]) for record in records for found in record.get("drift") or ()]
 
     @property
+    def pins(self) -> Sequence[Mapping[str, Any]] | None:
+        """The records of the role's file of preferences; None where a run was interrupted, or recorded none."""
+        found: Sequence[Mapping[str, Any]] | None = [] if not self.record else self.recorded.get("pins")
+        return None if self.was_interrupted else found
+
+    @property
     def drifted(self) -> list[str]:
         """The names of files, packages and units that are not as recorded."""
         return [str(found["name"]) for found in self.record.get("drift") or ()]

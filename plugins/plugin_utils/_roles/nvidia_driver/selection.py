@@ -213,7 +213,10 @@ def driver_plan(request: Request, facts: HostFacts, offered: Offered, table: Seq
     show is unknown and refused later.
     """
     # Where it is not known which repository has a package, each may be the right one.
-    own = tuple(one for one in offered.packages if not one.sources or request.source in one.sources)
+    # A negative priority is the host's own word that apt never takes a version.
+    own = tuple(
+        one for one in offered.packages if one.priority >= 0 and (not one.sources or request.source in one.sources)
+    )
     inputs = _Inputs(request, facts, offered, own, table)
     requested = _requested(inputs)
     kind, because = _kind(inputs, requested)
@@ -566,6 +569,7 @@ def _reasons(names: DriverRequest, exact: DriverRequest, inputs: _Inputs) -> Ite
     if problems := tuple(_problems(exact, inputs)):
         real = _real_branches(names, inputs)
         has = f"; with {names.kind} kernel modules it has the branches {', '.join(map(str, real))}" if real else ""
+        has += _excluded(packages, inputs)
         yield f"branch {_branch(exact.version)} is not there as such: {', '.join(problems)}{has}"
     elif built_for and built_for != exact.version and "." in names.version:
         yield (
@@ -578,6 +582,12 @@ def _reasons(names: DriverRequest, exact: DriverRequest, inputs: _Inputs) -> Ite
             if not _candidates(names, inputs)
             else _incomplete(names, exact, inputs)
         )
+
+
+def _excluded(packages: Packages, inputs: _Inputs) -> str:
+    """The versions that apt never takes."""
+    found = [one.version for one in inputs.offered.packages if one.name == packages.probe and one.priority < 0]
+    return f"; the host's apt preferences exclude {', '.join(dict.fromkeys(found))}" if found else ""
 
 
 def _incomplete(names: DriverRequest, exact: DriverRequest, inputs: _Inputs) -> Iterator[str]:
@@ -638,7 +648,7 @@ def _unavailable(names: DriverRequest, packages: Packages, inputs: _Inputs) -> I
         available = ", ".join(dict.fromkeys(one.version for one in offers)) or "none"
         yield (
             f"{inputs.request.source} has no driver {names.version} (package {packages.probe}); available: {available}"
-            "; choose another nvidia_driver_version or nvidia_driver_source"
+            f"{_excluded(packages, inputs)}; choose another nvidia_driver_version or nvidia_driver_source"
         )
 
 
@@ -1034,7 +1044,7 @@ def _pins(names: DriverRequest, packages: Packages, inputs: _Inputs) -> Iterator
     every = tuple(dict.fromkeys((*packages.driver, *family)))
     is_revision = names.origin == DISTRIBUTION and inputs.facts.system == "Debian" and bool(family)
     globs = " ".join(dict.fromkeys((*every, *_FAMILY)))
-    own = {one.version for one in same if inputs.request.source in one.sources}
+    own = {one.version for one in same if inputs.request.source in one.sources and one.priority >= 0}
     for other in sorted({one.version for one in same} - own):
         yield Pin(globs, f"version {other}", EXCLUDED)
     if not is_revision:
