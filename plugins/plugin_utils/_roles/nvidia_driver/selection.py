@@ -25,6 +25,7 @@ from ..._compatibility import (
     kernel_failure,
 )
 from ..._compatibility import fits as fitting_values
+from .kernel_packages import parts_of
 from .offers import (
     EXCLUDED,
     PINNED,
@@ -485,7 +486,7 @@ def _queries(names: DriverRequest, inputs: _Inputs) -> Iterator[str]:
         if names.origin == DISTRIBUTION:
             yield inputs.packages(newest).probe
         return
-    flavour = _kernel_flavour(names.kernel)
+    _release, flavour = parts_of(names.kernel)
     kernels = (names.kernel, f"*-{flavour}") if names.module_build == "precompiled" else (names.kernel,)
     # The source may have ended these modules.
     asked = (newest, names) if _has_modules(inputs, newest.version, names.kind) else (names,)
@@ -925,11 +926,6 @@ def _repository_of(facts: HostFacts) -> str:
 
 
 # Ubuntu's precompiled modules.
-
-
-def _kernel_flavour(kernel: str) -> str:
-    """`generic` of 6.8.0-151-generic."""
-    return re.sub(r"^[\d.]+-\d+-", "", kernel)
 
 
 def _with_flavours(names: DriverRequest, inputs: _Inputs) -> DriverRequest:
