@@ -16,6 +16,8 @@ description:
     M(ansible.builtin.apt) and M(ansible.builtin.dnf) install or remove, but not both at once.
   - Plans the transaction, downloads the packages, and only then changes anything. A plan that removes packages which
     are not in O(remove) is refused with their names.
+  - A package of another architecture than the host's is another package, as V(libnvidia-gl-580:i386) with apt and
+    V(nvidia-driver-libs.i686) with dnf.
   - Reads the installed packages afterwards, and succeeds only when they are as requested.
   - Returns the options of the transaction that rolls this one back.
   - Does not update the package lists of apt; after a repository was added, that has to be done first.

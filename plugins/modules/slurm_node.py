@@ -117,12 +117,16 @@ states:
   elements: str
   sample: [MIXED, DRAIN]
 reason:
-  description: Why it is out of service, empty where it is not.
+  description:
+    - Why it takes no jobs, empty where it may take some. Without a drain that is its state, as
+      V(its state is INVALID_REG).
   returned: success
   type: str
   sample: "maintenance 42: new driver"
 in_service:
-  description: Whether it may take jobs.
+  description:
+    - Whether it may take jobs. A node with a state or flag that is not known to take any, such as V(INVALID_REG), is
+      not in service.
   returned: success
   type: bool
 responding:

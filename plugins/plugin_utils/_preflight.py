@@ -235,7 +235,7 @@ def _cuda_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Ta
 
 def _cudnn_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:
     on = cudnn.Host(host.platform, record=host.records.get("cudnn") or {})
-    yield from cudnn.plan(cudnn.Request.read(variables, tables.cudnn), on, tables.cudnn).refusals
+    yield from cudnn.plan(cudnn.Request.read(variables, tables.cudnn, host.records), on, tables.cudnn).refusals
 
 
 def _workload_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:

@@ -19,6 +19,8 @@ from pathlib import Path
 from ..module_utils._common.json_text import parse_json
 
 _LONGEST = 4096
+# States of a process: a zombie, and one that is dead.
+_ENDED = ("Z", "X", "x")
 
 
 @dataclass(frozen=True)
@@ -32,11 +34,12 @@ class Process:
 
 
 def process_of(pid: int) -> Process:
-    """The process of this machine with this number."""
+    """The process of this machine with this number. One that has ended and that nobody reaped has not started."""
     boot = _text("/proc/sys/kernel/random/boot_id").strip()
-    # Behind the name of the program, which may have spaces and parentheses; field 22 of proc(5).
+    # Behind the name of the program, which may have spaces and parentheses; fields 3 and 22 of proc(5).
     fields = _text(f"/proc/{pid}/stat").rpartition(")")[2].split()
-    return Process(socket.gethostname(), pid, boot, fields[19] if len(fields) > 19 else "")
+    runs = len(fields) > 19 and fields[0] not in _ENDED
+    return Process(socket.gethostname(), pid, boot, fields[19] if runs else "")
 
 
 def acquire(path: str, mine: Process) -> Process | None:

@@ -17,9 +17,8 @@ _MATRIX = Source(
 )
 _LEGACY = Source("https://www.nvidia.com/en-us/drivers/unix/legacy-gpu/", "2026-11-21")
 _PCI_IDS = Source("https://pci-ids.ucw.cz/read/PC/10de", "2026-11-22")
+_PCI_IDS_2026_08 = Source("https://github.com/pciutils/pciids/blob/c1c12547/pci.ids", "2026-11-28")
 _OPEN_615 = Source("https://github.com/NVIDIA/open-gpu-kernel-modules/tree/615.71.09", "2026-11-25")
-# A range without any id.
-_NO_ID = (1, 0)
 
 
 @dataclass(frozen=True)
@@ -147,9 +146,11 @@ CHIPS = (
     Chip("GB20B", "Blackwell", "12.1", 0x2E00, 0x2E7F, 575, "12.9"),
     Chip("GB205", "Blackwell", "12.0", 0x2F00, 0x2F7F, 570, "12.8"),
     Chip("GB110", "Blackwell", "10.3", 0x3180, 0x31FF, 575, "12.9", data_center=True),
-    # No source names a device id of Rubin yet: the list of GPUs of 615.71.09 ends with GB300, its sources have GR100.
-    # Capability 10.7 is sm_107, which ptxas has since CUDA 13.4. Branches from 615 on have open modules only.
-    Chip("GR100", "Rubin", "10.7", *_NO_ID, 615, "13.4", data_center=True, source=_OPEN_615),
+    # pci.ids of 2026-08-22 has 3000, 3021 and 3040 for GR100, the first and the third reserved as 3180 and 31c0 of
+    # GB110 are. It has GR102 (30c0), GB112 and GB120, too, of which no capability was found. Of products, the sources
+    # of driver 615.71.09 name none after GB300. Capability 10.7 is sm_107, which ptxas has since CUDA 13.4. Branches
+    # from 615 on have open modules only.
+    Chip("GR100", "Rubin", "10.7", 0x3000, 0x307F, 615, "13.4", data_center=True, source=_PCI_IDS_2026_08),
 )
 
 # For lists of product names without device ids. The first match counts.

@@ -25,9 +25,10 @@ from .plan import (
     refuse_unrelated_removals,
     unmet,
     unreachable,
+    with_scripts,
 )
 
-_QUERY = ("dpkg-query", "--show", "--showformat", "${db:Status-Abbrev}\t${Package}\t${Version}\n")
+_QUERY = ("dpkg-query", "--show", "--showformat", "${db:Status-Abbrev}\t${Package}\t${Version}\t${Architecture}\n")
 # apt never changes packages on hold, not even ours: holds are ignored here, and unmanaged ones refused in the plan.
 _APT = (
     *("apt-get", "--quiet", "--yes", "--no-install-recommends", "--allow-downgrades", "--allow-change-held-packages"),
@@ -60,9 +61,11 @@ def parse_status(text: str) -> tuple[dict[str, str], list[str], list[str]]:
     """Versions of the installed packages, the names of half-installed ones, and the names of those on hold."""
     installed: dict[str, str] = {}
     broken, held = [], []
-    for line in text.splitlines():
-        status, _tab, rest = line.partition("\t")
-        name, _tab, version = rest.partition("\t")
+    rows = [(*line.split("\t"), "", "", "")[:4] for line in text.splitlines()]
+    # The architecture of the host is the one of its dpkg.
+    own = [architecture for _status, name, _version, architecture in rows if name == "dpkg"]
+    for status, package, version, architecture in rows:
+        name = f"{package}:{architecture}" if own and architecture not in ("", "all", *own) else package
         state = status[1:2]
         if state == "i":
             installed[name] = version
@@ -74,9 +77,9 @@ def parse_status(text: str) -> tuple[dict[str, str], list[str], list[str]]:
 
 
 def parse_simulation(text: str) -> tuple[dict[str, str], dict[str, str]]:
-    """What `apt-get --simulate` would install and remove: versions by name, without an architecture."""
-    install = {name.partition(":")[0]: version for name, version in _INSTALL.findall(text)}
-    remove = {name.partition(":")[0]: version for name, version in _REMOVE.findall(text)}
+    """What `apt-get --simulate` would install and remove: versions by name, with a foreign architecture."""
+    install = dict(_INSTALL.findall(text))
+    remove = dict(_REMOVE.findall(text))
     return install, {name: version for name, version in remove.items() if name not in install}
 
 
@@ -86,7 +89,7 @@ def parse_dependencies(text: str) -> dict[str, list[set[str]]]:
     groups: list[set[str]] = []
     goes_on = False
     for line in text.splitlines():
-        name = line.split()[-1].strip("<>").partition(":")[0]
+        name = line.split()[-1].strip("<>").replace(":any", "")
         if not line.startswith(" "):
             groups = needs.setdefault(name, [])
             goes_on = False
@@ -197,7 +200,7 @@ def _unavailable(found: PackagePlan, run: Run) -> tuple[str, ...]:
     previous = [f"{name}={version}" for name, version in found.previous.items()]
     # Packages that cannot be downloaded are only reported; with what is left apt may fail, which does not matter here.
     simulated = run([*_APT, "--simulate", "--reinstall", "install", *previous])
-    return tuple(sorted({name.partition(":")[0] for name in _UNAVAILABLE.findall(simulated.text)}))
+    return tuple(sorted({*_UNAVAILABLE.findall(simulated.text)}))
 
 
 def _can_repack(found: PackagePlan, run: Run) -> bool:
@@ -212,7 +215,10 @@ def _repack(names: Sequence[str], directory: str, run: Run) -> tuple[str, ...]:
             os.unlink(os.path.join(directory, file))
     output_of(run(["env", f"--chdir={directory}", _REPACK, *_FAST, *names]), _explain)
     files = sorted(file for file in os.listdir(directory) if file.endswith(".deb"))
-    missing = {*names} - {file.partition("_")[0] for file in files}
+    # Name, version and architecture.
+    parts = [file[: -len(".deb")].split("_") for file in files]
+    made = {f"{one[0]}:{one[-1]}" if f"{one[0]}:{one[-1]}" in names else one[0] for one in parts}
+    missing = {*names} - made
     if missing:
         raise PackageError(f"{_REPACK} made no files of {', '.join(sorted(missing))}")
     return tuple(os.path.join(directory, file) for file in files)
@@ -297,7 +303,7 @@ def _explain(message: str) -> str:
     if re.search(r"Failed to fetch|Unable to fetch|Could not (?:resolve|connect)", message):
         line = first_line(message, r"Failed to fetch", r"Could not (?:resolve|connect)")
         return unreachable(line)
-    line = first_line(message, *_REASONS)
+    line = with_scripts(first_line(message, *_REASONS), message)
     if re.search(r"Unable to locate|has no installation candidate|Version '.*' for .* was not found", line):
         return f"{line.replace('E: ', '')}; see `apt-cache policy` for what the repositories have"
     return line.replace("E: ", "")

@@ -24,9 +24,10 @@ from .plan import (
     refuse_unrelated_removals,
     unmet,
     unreachable,
+    with_scripts,
 )
 
-_QUERY = ("rpm", "--query", "--all", "--queryformat", "%{NAME}\\t%{EPOCHNUM}:%{VERSION}-%{RELEASE}\\n")
+_QUERY = ("rpm", "--query", "--all", "--queryformat", "%{NAME}\\t%{EPOCHNUM}:%{VERSION}-%{RELEASE}\\t%{ARCH}\\n")
 # dnf itself must not wait for its lock: _waited does, with a time limit.
 # What nothing needs any more stays, as with apt: it may have come before the driver, or be used without a dependency.
 _DNF = (
@@ -41,18 +42,33 @@ _NEWEST = "--best"
 _REFRESH = "--refresh"
 _NEEDS = (
     *("dnf", "--quiet", "--disablerepo=*", "repoquery", "--installed", "--requires", "--resolve", "--recursive"),
-    *("--queryformat", "%{name}\\n"),
+    *("--queryformat", "%{name} %{arch}\\n"),
 )
 _LOCKED = re.compile(r"exit_on_lock|waiting for process|Failed to obtain the transaction lock", re.IGNORECASE)
 _SECTION = re.compile(r"^(\S[^\n]*):\n((?:^ .*\n?)+)", re.MULTILINE)
 _ROW = re.compile(r"^ (\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s+[\d.,]+ \S+", re.MULTILINE)
 _POLL_SECONDS = 2.0
+# The architecture of packages for other programs than the host's own: libraries of 32 bits.
+_FOREIGN = re.compile(r"i[3-6]86")
 
 
 def parse_installed(text: str) -> dict[str, str]:
     """Versions, with their epoch, of the installed packages by name; the last of several, as for kernels."""
-    rows = (line.partition("\t") for line in text.splitlines())
-    return {name: version for name, tab, version in rows if tab}
+    rows = (line.split("\t") for line in text.splitlines())
+    return {_named(row[0], *row[2:]): row[1] for row in rows if len(row) > 1}
+
+
+def _named(name: str, architecture: str = "") -> str:
+    """The name of a package, with a foreign architecture."""
+    return f"{name}.{architecture}" if _FOREIGN.fullmatch(architecture) else name
+
+
+def _specification(name: str, version: str) -> str:
+    """A package in a version as dnf takes it: the architecture comes last."""
+    base, dot, architecture = name.rpartition(".")
+    if not version:
+        return name
+    return f"{base}-{version}.{architecture}" if dot and _FOREIGN.fullmatch(architecture) else f"{name}-{version}"
 
 
 def parse_transaction(text: str) -> tuple[dict[str, str], dict[str, str]]:
@@ -61,16 +77,16 @@ def parse_transaction(text: str) -> tuple[dict[str, str], dict[str, str]]:
     remove: dict[str, str] = {}
     for title, rows in _SECTION.findall(text):
         if re.match(r"(Install|Upgrad|Downgrad|Reinstall)", title):
-            install.update((name, version) for name, _arch, version, _repository in _ROW.findall(rows))
+            install.update((_named(name, arch), version) for name, arch, version, _repository in _ROW.findall(rows))
         elif title.startswith("Remov"):
-            remove.update((name, version) for name, _arch, version, _repository in _ROW.findall(rows))
+            remove.update((_named(name, arch), version) for name, arch, version, _repository in _ROW.findall(rows))
     return install, {name: version for name, version in remove.items() if name not in install}
 
 
 def parse_unused(text: str) -> set[str]:
     """The packages that the table of `dnf --assumeno` removes only because nothing would need them any more."""
     unused = (rows for title, rows in _SECTION.findall(text) if title.startswith("Removing unused"))
-    return {name for rows in unused for name, _arch, _version, _repository in _ROW.findall(rows)}
+    return {_named(name, arch) for rows in unused for name, arch, _version, _repository in _ROW.findall(rows)}
 
 
 def parse_stream(text: str, module: str) -> str:
@@ -172,13 +188,14 @@ def _unneeded(request: PackageRequest, installed: Mapping[str, str], run: Run) -
     if not gone or not roots:
         return gone
     # A kernel module of the other kind counts as needed; dnf replaces it, since it conflicts with the new one.
-    needed = output_of(run([*_NEEDS, *roots]), _explain).split()
+    listed = output_of(run([*_NEEDS, *roots]), _explain)
+    needed = {_named(*line.split()[:2]) for line in listed.splitlines() if line.strip()}
     return [name for name in gone if name not in needed]
 
 
 def _transaction(request: PackageRequest, gone: Sequence[str], options: Sequence[str], run: Run) -> CommandResult:
     """Install and remove in one transaction, for which dnf has no single command: a script for `dnf shell`."""
-    names = [f"{name}-{version}" if version else name for name, version in request.desired.items()]
+    names = [_specification(name, version) for name, version in request.desired.items()]
     lines = [" ".join(("install", *names))] if names else []
     lines += [" ".join(("remove", *gone))] if gone else []
     if request.upgrade:
@@ -214,4 +231,4 @@ def _explain(message: str) -> str:
     line = first_line(
         message, r"No match for argument", r"nothing provides|conflicts with|filtered out by", r"^Error: \S", r"Problem"
     )
-    return line.replace("Error: ", "")
+    return with_scripts(line, message).replace("Error: ", "", 1)

@@ -8,12 +8,16 @@ from __future__ import annotations
 import fnmatch
 import re
 from dataclasses import dataclass, field
+from itertools import islice, takewhile
 from typing import Callable, Mapping, Sequence
 
 from .._common.runner import CommandResult
 
 Run = Callable[[Sequence[str]], CommandResult]
-
+_LONGEST_REASON = 8
+"""Lines."""
+# https://github.com/dell/dkms prints `Error! `, and then where its log is; rpm `%prein(a-1.0-1) scriptlet failed`.
+_SCRIPT = re.compile(r"^Error! |^Consult /|scriptlet failed|^error: .*: (?:install|erase) failed")
 
 ROLLBACKS = ("required", "if_possible", "ignore")
 """What to do for a rollback before the change: save the packages that go, and refuse the change where that fails."""
@@ -42,10 +46,11 @@ class RefusedError(PackageError):
 class PackageRequest:
     """What to install and what to remove.
 
-    `install` has `name` or `name=version`, where the version may have wildcards. Packages in `remove` are removed
-    unless `install` needs them. `stream` is `module:stream` of dnf; without one, `module` is the name of a module whose
-    stream is reset. Holds of `release_holds` are ours to change. `upgrade` moves installed packages to the newest
-    version that `install` allows. `repair` continues although packages are half installed. `rollback` is one of
+    A package of another architecture than the host's has it in its name, as apt or dnf writes it: `name:i386`,
+    `name.i686`. `install` has `name` or `name=version`, where the version may have wildcards. Packages in `remove` are
+    removed unless `install` needs them. `stream` is `module:stream` of dnf; without one, `module` is the name of a
+    module whose stream is reset. Holds of `release_holds` are ours to change. `upgrade` moves installed packages to the
+    newest version that `install` allows. `repair` continues although packages are half installed. `rollback` is one of
     ROLLBACKS, `save_directory` where packages are saved for it, `sources` are paths of such packages, which are there
     in addition to those of the repositories. `preferences` is the directory of apt's preferences, empty for the host's
     own. `lock_timeout` is in seconds.
@@ -173,10 +178,31 @@ def matches_deb(installed: str, desired: str) -> bool:
 
 
 def first_line(text: str, *patterns: str) -> str:
-    """The first line that matches any of the patterns, which are tried in order, else the last line."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    """The first line that matches any of the patterns, which are tried in order, else the last line.
+
+    The lines below it that it announces belong to it.
+    """
+    lines = [line.expandtabs() for line in text.splitlines() if line.strip()]
     for pattern in patterns:
-        for line in lines:
-            if re.search(pattern, line):
-                return line
-    return lines[-1] if lines else "no reason was reported"
+        for number, line in enumerate(lines):
+            if re.search(pattern, line.strip()):
+                return " ".join([line.strip(), *_announced(line, lines[number + 1 :])])
+    return lines[-1].strip() if lines else "no reason was reported"
+
+
+def _announced(line: str, below: Sequence[str]) -> list[str]:
+    """The lines below one with a colon at its end, or one of dnf's problems, that are further to the right."""
+    if not line.rstrip().endswith(":") and not line.lstrip().startswith("Problem"):
+        return []
+    inner = takewhile(lambda one: _indent(one) > _indent(line), below)
+    return [one.strip() for one in islice(inner, _LONGEST_REASON)]
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def with_scripts(reason: str, text: str) -> str:
+    """The reason, with what the scripts of packages have printed of it: DKMS, and rpm of its scriptlets."""
+    found = (line.strip() for line in text.splitlines() if _SCRIPT.search(line.strip()))
+    return "; ".join(islice(dict.fromkeys([reason, *found]), _LONGEST_REASON))

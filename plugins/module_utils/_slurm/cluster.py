@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from .._common.drain_cap import OutOfService
 from .._common.drain_reason import REMEDY, is_by_verdict, read_reason
 from .._common.errors import ChangeError
-from .node import parse_node
+from .node import parse_node, without_notes
 from .run import run_command
 
-_BLOCK = re.compile(r"^(?=NodeName=)", re.MULTILINE)
+# A blank line is before each node but the first; the comment of a node may have a line like its beginning.
+_BLOCK = re.compile(r"(?:\A|(?<=\n\n))(?=NodeName=)")
 _BLOCK_NAME = re.compile(r"NodeName=(\S+)")
 _GPUS = re.compile(r"^\s+Gres=(?:\S*,)?gpu(?:[:(,]\S*)?$", re.MULTILINE)
 _SINCE = re.compile(r"^\s+Reason=.* \[[^\[\]@]*@([0-9T:-]+)\]$", re.MULTILINE)
@@ -46,7 +47,7 @@ def parse_cluster(text: str, node: str) -> Cluster:
     preamble, *blocks = _BLOCK.split(text)
     if preamble.strip():
         raise ChangeError(f"scontrol shows no nodes: {' '.join(preamble.split())[:200]}")
-    for block in blocks:
+    for block in map(without_notes, blocks):
         named = _BLOCK_NAME.match(block)
         found = parse_node(block, named[1] if named else "")
         if found.name in with_gpus:

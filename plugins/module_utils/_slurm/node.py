@@ -18,8 +18,17 @@ from .._common.plain_text import one_line
 DRAINED, IN_SERVICE = "drained", "in_service"
 KEEP, CANCEL = "keep", "cancel"
 
-# A node with any of these takes no jobs. The first word is the node's own state, the others come on top of it.
+# A node with any of these was taken out of service. The first word is the node's own state, the others come on top.
 _OUT_OF_SERVICE = frozenset(("DOWN", "DRAIN", "DRAINED", "DRAINING", "ERROR", "FAIL", "FAILING", "FUTURE"))
+# A node with nothing but these takes jobs, if not at once: state and flags of https://slurm.schedmd.com/scontrol.html,
+# "NODES - SPECIFICATIONS FOR SHOW COMMAND". Whether its slurmd responds is told apart.
+_TAKES_JOBS = frozenset(
+    (
+        *("ALLOCATED", "IDLE", "MIXED", "BLOCKED", "CLOUD", "COMPLETING", "DYNAMIC_FUTURE", "DYNAMIC_NORM", "MAINT"),
+        *("MAINTENANCE", "NOT_RESPONDING", "PERFCTRS", "PLANNED", "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP"),
+        *("POWER_DOWN", "POWER_UP", "REBOOT_REQUESTED", "RESERVED", "RESUME", "UNDRAIN"),
+    )
+)
 _BUSY = frozenset(("ALLOCATED", "COMPLETING", "MIXED"))
 # Jobs of which nothing runs on the node any more, or yet.
 _NOT_RUNNING = frozenset(
@@ -29,8 +38,11 @@ _NOT_RUNNING = frozenset(
     )
 )
 _NAME = re.compile(r"^NodeName=(\S+)", re.MULTILINE)
-_STATE = re.compile(r"^\s+State=(\S+)", re.MULTILINE)
-_REASON = re.compile(r"^\s+Reason=(.*?)(?: \[([^\[\]]*)@[^\[\]@]*\])?$", re.MULTILINE)
+# Fields are three spaces behind the margin, further lines of a reason ten.
+_STATE = re.compile(r"^ {3}State=(\S+)", re.MULTILINE)
+_LAST_FIELDS = "\n   CfgTRES="
+_NOTES = re.compile(r"^ {3}(?:Comment|Extra)=", re.MULTILINE)
+_REASON = re.compile(r"^ {3}Reason=(.*?)(?: \[([^\[\]]*)@[^\[\]@]*\])?$", re.MULTILINE)
 # Marks that versions before 21.08 put behind a state, of which only the first matters here.
 _NO_RESPONSE, _MARKS = "*", "*~#!%$@^-+"
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -52,6 +64,19 @@ class Node:
     def is_out_of_service(self) -> bool:
         """Whether it takes no jobs. A reason alone proves nothing: newer versions keep it after a resume."""
         return bool(_OUT_OF_SERVICE.intersection(self.states))
+
+    @property
+    def takes_jobs(self) -> bool:
+        """Whether it may take jobs: no state or flag speaks against it, nor one that is not known."""
+        return _TAKES_JOBS.issuperset(self.states)
+
+    @property
+    def why(self) -> str:
+        """Why it takes no jobs, empty where it does: the reason of who took it out of service, else its state."""
+        against = [state for state in self.states if state not in _TAKES_JOBS]
+        if self.is_out_of_service or not against:
+            return self.reason if against else ""
+        return f"its state is {'+'.join(against)}{': ' if self.reason else ''}{self.reason}"
 
     @property
     def is_responding(self) -> bool:
@@ -108,18 +133,31 @@ def parse_request(name: str, state: str | None, owner: str, reason: str, jobs: s
 
 def parse_node(text: str, name: str) -> Node:
     """The node in the output of `scontrol show node`; ChangeError where it is not this node alone."""
+    text = without_notes(text)
     names, found, reason = _NAME.findall(text), _STATE.findall(text), _REASON.search(text)
-    # More than one of them is the text of another field.
-    if names != [name] or len(found) != 1 or len(_REASON.findall(text)) > 1:
-        raise ChangeError(
-            f"{name}: scontrol shows {', '.join(names[:3]) or 'no node'} instead of this node: "
-            f"{' '.join(text.split())[:200] or 'no output'}"
-        )
+    shown = ""
+    if names != [name]:
+        shown = f"{', '.join(names[:3]) or 'no node'} instead of this node"
+    elif len(found) != 1 or len(_REASON.findall(text)) > 1:
+        # More than one of them is the text of another field.
+        shown = f"{len(found)} states and {len(_REASON.findall(text))} reasons of this node"
+    if shown:
+        raise ChangeError(f"{name}: scontrol shows {shown}: {' '.join(text.split())[:200] or 'no output'}")
     states = found[0].split("+")
     flags = [state.rstrip(_MARKS) for state in states]
     if any(_NO_RESPONSE in state for state in states):
         flags.append("NOT_RESPONDING")
     return Node(name, tuple(flags), reason[1] if reason else "", (reason[2] or "") if reason else "")
+
+
+def without_notes(text: str) -> str:
+    """A node without its comment and all that follows, which are texts of any form and come last.
+
+    They begin behind the last line of resources: an earlier field, which the node itself reports, hides nothing.
+    """
+    last = text.rfind(_LAST_FIELDS)
+    notes = _NOTES.search(text, last) if last >= 0 else None
+    return text[: notes.start()] if notes else text
 
 
 def parse_jobs(text: str) -> tuple[Job, ...]:

@@ -9,9 +9,9 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, TypeGuard
 
 from .._compatibility import CompatibilityRequest, RequestedGpu, check, cudnn_row, cudnn_versions, fits, read_gpus
 from .._platforms import platform_of
@@ -44,6 +44,9 @@ _LOADED = re.compile(r"^[ \t]*(\S+) [(].*?[)] => (\S.*)$", re.MULTILINE)
 _FIELDS = ("library", "version", "cuda", "archive", "sha256")
 _VERSION = re.compile(r"[0-9]+([.][0-9]+){0,3}")
 _CUDA = re.compile(r"[0-9]+([.][0-9]+)?")
+_AUTO, _SERIES = "auto", "13"
+# Of toolkits: 12.9.
+_DECLARED = re.compile(r"[0-9]+[.][0-9]+")
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 _ARCHIVE = re.compile(r"(https?|ftp)://.+|/.+")
 _SHOWN_VERSIONS = 8
@@ -81,12 +84,16 @@ class Request:
     given_development: Any = field(default=True, metadata=RUN_ONLY)
 
     @classmethod
-    def read(cls, variables: Mapping[str, Any], table: Table) -> Request:
-        """The request in the variables; `table` has the packages by library."""
+    def read(
+        cls, variables: Mapping[str, Any], table: Table, records: Mapping[str, Mapping[str, Any]] | None = None
+    ) -> Request:
+        """The request in the variables; `table` has the packages by library, `records` are those of the roles."""
         directory = variables["cudnn_directory"]
         if not isinstance(directory, str) or not directory.startswith("/"):
             raise RequestError(f"cudnn_directory is {shown(directory)}, and has to be an absolute path")
+        series = _declared_series(variables, records or {})
         own = tuple(_read_libraries("cudnn_versions", variables, (CUDNN,)))
+        own = tuple(replace(one, cuda=series) if one.cuda == _AUTO else one for one in own)
         others = tuple(name for name in table if name != CUDNN)
         additional = tuple(_read_libraries("cudnn_additional_libraries", variables, others))
         development = variables["cudnn_development"]
@@ -149,6 +156,26 @@ class Host(RecordedHost):
 # The variables
 
 
+def _declared_series(variables: Mapping[str, Any], records: Mapping[str, Mapping[str, Any]]) -> str:
+    """The series of the newest CUDA that is declared for the host, else of what the role cuda has recorded there.
+
+    So cuDNN is for a CUDA that the driver runs: the role cuda refuses a declared version that it does not.
+    """
+    given = variables.get("cuda_versions")
+    recorded = ((records.get("cuda") or {}).get("data") or {}).get("versions")
+    for versions in (given, recorded):
+        # What is malformed is refused by the role cuda.
+        found = [one for one in versions if _is_version(one)] if isinstance(versions, (list, tuple)) else []
+        if found:
+            return max(found, key=numbers).partition(".")[0]
+    return _SERIES
+
+
+def _is_version(value: object) -> TypeGuard[str]:
+    """Whether a value is a version of CUDA as the role cuda takes it."""
+    return isinstance(value, str) and _DECLARED.fullmatch(value) is not None
+
+
 def _read_libraries(variable: str, variables: Mapping[str, Any], libraries: Sequence[str]) -> Iterator[Library]:
     given = variables[variable]
     if not is_list(given):
@@ -178,7 +205,8 @@ def _read_library(variable: str, entry: Any, libraries: Sequence[str]) -> Librar
     if library not in libraries:
         raise RequestError(f"{variable} has the library {shown(library)}; use {' or '.join(libraries)}")
     for name, pattern, example in (("version", _VERSION, "9.14.0.64 or 9.14"), ("cuda", _CUDA, "13 or 12.9")):
-        if not pattern.fullmatch(entry[name]):
+        follows = (name, variable, entry[name]) == ("cuda", "cudnn_versions", _AUTO)
+        if not follows and not pattern.fullmatch(entry[name]):
             raise RequestError(
                 f"{variable} has the {name} {shown(entry[name])}, which is none, as {example} is; {form}"
             )
@@ -419,23 +447,27 @@ def refusals_of_the_loader(request: Request, libraries: Mapping[str, str], cache
 # For the tasks
 
 
+def _request(variables: Mapping[str, Any], facts: Mapping[str, Any]) -> Request:
+    return Request.read(variables, variables[_TABLE], facts["gpu_fleet_managed"])
+
+
 def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], _given: Mapping[str, Any]) -> Plan:
     table = variables[_TABLE]
-    return plan(Request.read(variables, table), Host.of(facts), table)
+    return plan(_request(variables, facts), Host.of(facts), table)
 
 
 def _offers(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
     table = variables[_TABLE]
-    return plan(Request.read(variables, table), Host.of(facts, given["offers"], given["fresh"]), table)
+    return plan(_request(variables, facts), Host.of(facts, given["offers"], given["fresh"]), table)
 
 
 def _loader(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     table = variables[_TABLE]
-    return loader(Request.read(variables, table), Host.of(facts), table, given["unpacked"])
+    return loader(_request(variables, facts), Host.of(facts), table, given["unpacked"])
 
 
-def _loaded(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
-    request = Request.read(variables, variables[_TABLE])
+def _loaded(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
+    request = _request(variables, facts)
     return Plan(tuple(refusals_of_the_loader(request, given["libraries"], str(given["cache"]))))
 
 

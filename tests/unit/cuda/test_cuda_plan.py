@@ -74,12 +74,12 @@ def cudnn(
     offered = {"stdout": known["offered"], "rc": 0} if "offered" in known else None
     of_host: dict[str, Any] = {
         **(system or UBUNTU),
-        "gpu_fleet_managed": {"cudnn": record},
+        "gpu_fleet_managed": {"cudnn": record, "cuda": known.get("cuda", {})},
         "nvidia_smi": {"pci_gpus": known.get("gpus")},
     }
     host = Host.of(of_host, offered, known.get("fresh", False))
     try:
-        return plan(Request.read(given, CUDNN_TABLE), host, CUDNN_TABLE).as_dict()
+        return plan(Request.read(given, CUDNN_TABLE, of_host["gpu_fleet_managed"]), host, CUDNN_TABLE).as_dict()
     except RequestError as error:
         return {"refusals": [str(error)]}
 
@@ -244,6 +244,33 @@ def test_what_is_no_longer_requested_is_removed(
     assert (plan["obsolete"]["versions"], plan["obsolete"]["packages"]) == (versions, packages)
     is_other_source = "cuda_source" in variables
     assert (plan["removes_first"], plan["removes_last"]) == (is_other_source, bool(versions) and not is_other_source)
+
+
+@pytest.mark.parametrize(
+    ("declared", "recorded", "series"),
+    [
+        (None, [], "13"),
+        ([], [], "13"),
+        (["12.9"], [], "12"),
+        (["12.9", "13.0"], [], "13"),
+        # The role by itself, after the role cuda. What is declared now comes first.
+        (None, ["12.8", "12.9"], "12"),
+        ([], ["12.4"], "12"),
+        (["13.0"], ["12.9"], "13"),
+        # The role cuda refuses these.
+        ("12.9", [], "13"),
+        ([12.9, None], [], "13"),
+    ],
+)
+def test_cudnn_is_for_the_cuda_of_the_host(declared: Any, recorded: list[str], series: str) -> None:
+    variables = {} if declared is None else {"cuda_versions": declared}
+    found = cudnn({"cuda": {"data": {"versions": recorded}}}, **variables)
+    assert found["refusals"] == []
+    assert found["packages"][0]["name"] == f"libcudnn9-cuda-{series}"
+    # What a user has written counts.
+    own = cudnn({}, **variables, cudnn_versions=[{"version": "9", "cuda": "13"}])
+    assert own["packages"][0]["name"] == "libcudnn9-cuda-13"
+    assert (own["inputs"] == found["inputs"]) == (series == "13"), "a host as it was has no work"
 
 
 LIBRARIES = offers("libcudnn9-cuda-13", "libcudnn9-dev-cuda-13", "libcudnn9-headers-cuda-13", version="9.14.0.64-1")

@@ -90,6 +90,7 @@ def driver_plan(
     values = {name: str(host.get(name) or "") for name in ("today", "driver", "driver_kind", "recorded_source")}
     known = selection.HostFacts(**{**host, **lists, **values, "gpus": read_gpus(host.get("gpus") or ())})
     shown, listed = (str(offered.get(name) or "") for name in ("shown", "listed"))
-    packages = parse_apt(shown, listed, known.repositories) if known.uses_apt else parse_dnf(listed)
+    pins = offered.get("pins")
+    packages = parse_apt(shown, listed, known.repositories, pins) if known.uses_apt else parse_dnf(listed)
     found = selection.Offered(packages, str(offered.get("recommended") or ""), bool(offered.get("is_complete")))
     return selection.driver_plan(selection.Request(**asked), known, found, table).as_dict()

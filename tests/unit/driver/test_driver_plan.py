@@ -280,15 +280,28 @@ def test_priorities_of_apt_decide_between_repositories_and_its_own_pins_do_not_c
     backports = "100 http://archive.example/debian trixie-backports/non-free amd64 Packages"
     release = "500 http://archive.example/debian trixie/non-free amd64 Packages"
     facts = {"system": "Debian", "release": "13"}
-    for pinned in ("100", "1001"):
+    own = [{"packages": "nvidia-* lib*", "pin": "version 550.163.01-4*", "priority": 1001}]
+    # By the record of a run, and where an earlier version has recorded none.
+    for pinned, pins in (("100", []), ("1001", own), ("1001", None)):
         listed = "".join(
             f"{name}:\n  Version table:\n{row(pinned, backports, '550.163.01-4~bpo13+1')}"
             f"{row('500', release, '550.163.01-2')}"
             for name in names
         )
-        plan = planned({"kernel_modules": "auto"}, facts, {"listed": listed, "is_complete": True})
+        plan = planned({"kernel_modules": "auto"}, facts, {"listed": listed, "is_complete": True, "pins": pins})
         assert {one.partition("=")[2] for one in plan["install"]} == {"550.163.01-2"}
         assert (plan["kernel_modules"], plan["reasons"]) == ("proprietary", [])
+    # A site's own, of the same priority: of other packages than the role has pinned, or where it has pinned nothing.
+    for pins in ([], [{**own[0], "packages": "docker*"}]):
+        plan = planned({"kernel_modules": "auto"}, facts, {"listed": listed, "is_complete": True, "pins": pins})
+        assert {one.partition("=")[2] for one in plan["install"]} == {"550.163.01-4~bpo13+1"}
+        out = {"listed": listed.replace(" 1001\n", " -1\n"), "is_complete": True, "pins": pins}
+        plan = planned({"kernel_modules": "auto"}, facts, out)
+        assert {one.partition("=")[2] for one in plan["install"]} == {"550.163.01-2"}
+        assert "Pin: version 550.163.01-4~bpo13+1\nPin-Priority: -1\n" in plan["preferences"]
+        out["listed"] = out["listed"].replace(" 500\n", " -1\n")
+        (reason,) = planned({"kernel_modules": "auto"}, facts, out)["reasons"]
+        assert "the host's apt preferences exclude 550.163.01-4~bpo13+1, 550.163.01-2" in reason
 
 
 def test_gpus_of_an_ended_generation_stay_on_their_last_branch_with_the_reason() -> None:

@@ -128,6 +128,24 @@ EL9 = [
     "kernel-uek-core",
     "kernel-uek-devel",
 ]
+# Flavours of several parts share the headers of the release.
+NVIDIA_64K = [
+    "linux-headers-6.8.0-1020-nvidia-64k",
+    "linux-headers-nvidia-64k",
+    "linux-image-6.8.0-1020-nvidia-64k",
+    "linux-image-nvidia-64k",
+    "linux-modules-6.8.0-1020-nvidia-64k",
+    "linux-nvidia-64k",
+    "linux-nvidia-headers-6.8.0-1020",
+]
+DEBIAN_CLOUD = [
+    "linux-headers-6.12.43+deb13-cloud-arm64",
+    "linux-headers-6.12.43+deb13-common",
+    "linux-headers-cloud-arm64",
+    "linux-image-6.12.43+deb13-cloud-arm64",
+    "linux-image-cloud-arm64",
+    "linux-kbuild-6.12.43+deb13",
+]
 OTHERS = [
     "linux-libc-dev",
     "linux-firmware",
@@ -159,6 +177,8 @@ OTHERS = [
         # The running one, and the one that boots next.
         ([*BOOKWORM, "linux-image-6.1.0-40-amd64"], ["6.1.0-38-amd64", "6.1.0-40-amd64"]),
         (EL9, ["5.14.0-570.12.1.el9_6.x86_64"]),
+        (NVIDIA_64K, ["6.8.0-1020-nvidia-64k"]),
+        (DEBIAN_CLOUD, ["6.12.43+deb13-cloud-arm64"]),
         ([], []),
     ],
 )

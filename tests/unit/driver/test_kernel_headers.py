@@ -9,6 +9,9 @@ import pytest
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.kernel_packages import (
     headers_package as kernel_headers,
 )
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.kernel_packages import (
+    parts_of,
+)
 
 from tests.unit.driver.plans import DEBIAN, EL, UBUNTU, facts, stage
 
@@ -39,6 +42,21 @@ def test_enterprise_linux(kernel: str) -> None:
 @pytest.mark.parametrize("kernel", APT_KERNELS)
 def test_debian_and_ubuntu(kernel: str) -> None:
     assert kernel_headers(kernel, "apt") == f"linux-headers-{kernel}"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "parts"),
+    [
+        ("6.8.0-151-generic", ("6.8.0-151", "generic")),
+        ("6.8.0-1020-nvidia-64k", ("6.8.0-1020", "nvidia-64k")),
+        ("6.1.0-38-cloud-amd64", ("6.1.0-38", "cloud-amd64")),
+        ("6.12.43+deb13-amd64", ("6.12.43+deb13", "amd64")),
+        ("6.1.0-0.deb11.13-amd64", ("6.1.0-0.deb11.13", "amd64")),
+        ("5.14.0-503.11.1.el9_5.aarch64+64k", ("5.14.0-503.11.1.el9_5.aarch64+64k", "")),
+    ],
+)
+def test_release_and_flavour(kernel: str, parts: tuple[str, str]) -> None:
+    assert parts_of(kernel) == parts
 
 
 @pytest.mark.parametrize(("system", "kernels"), [(EL, tuple(KERNELS)), (DEBIAN, APT_KERNELS)])

@@ -5,13 +5,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.host import Host
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.packages import family as driver_family
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.request import Request
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.selection import _removals
 
-from tests.unit.driver.plans import UBUNTU, facts
+from tests.unit.driver.plans import DEBIAN, EL, UBUNTU, facts, stage
 
 # Installed packages as dpkg-query shows them: name, version, source package. The first host is a real H200 host with
 # CUDA 13.0 for Ubuntu 24.04, whose driver 580.159.04 came without packages.
@@ -98,3 +101,91 @@ def test_what_needs_no_driver_is_not_removed_with_one() -> None:
     """Programs such as hwloc need libxnvctrl0, and CUDA's forward compatibility is of CUDA."""
     sources = {row[0]: row[2] for row in map(str.split, _CUDA_IMAGE.strip().splitlines())}
     assert driver_family(sources, sources) == []
+
+
+_LIBRARIES = {"libcuda1": "550.163.01-2", "libnvidia-ml1": "550.163.01-2", "nvidia-cuda-toolkit": "12.4.131-2"}
+_MODULE = {"module_version": "550.163.01", "module_kind": "proprietary"}
+_RUNFILE: dict[str, str] = {}
+# Packages, what differs from libraries of 550.163.01 alone, why nvidia-smi shows nothing, and the outcome with a part
+# of what is said of it.
+_NOT_WHOLE: dict[str, tuple[dict[str, str], dict[str, Any], str, str, str]] = {
+    "libraries for CUDA": (
+        _LIBRARIES,
+        {},
+        "no_driver",
+        "none",
+        "lacks a kernel module for 6.12.48+deb13-amd64, nvidia",
+    ),
+    "broken DKMS": (
+        {**_LIBRARIES, "nvidia-smi": "550.163.01-2"},
+        {},
+        "not_loaded",
+        "none",
+        "libnvidia-ml1, nvidia-smi",
+    ),
+    "runfile without module": (_RUNFILE, {}, "not_loaded", "refused", "lacks a kernel module for 6.12.48+deb13-amd64;"),
+    "two versions": (
+        _LIBRARIES,
+        {"module_version": "550.1"},
+        "version_mismatch",
+        "refused",
+        "of its kernel module, 550.1; repair",
+    ),
+    "no nvidia-smi": (_LIBRARIES, _MODULE, "no_driver", "refused", "is broken: it lacks nvidia-smi; repair it"),
+    "whole, not loaded": (_LIBRARIES, _MODULE, "not_loaded", "kept", ""),
+    "driver container": (
+        _RUNFILE,
+        {"library_version": None, "loaded_version": "550.163.01", "loaded": True},
+        *("no_nvidia_smi", "kept", ""),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", _NOT_WHOLE)
+def test_parts_of_a_driver_are_no_driver(case: str) -> None:
+    packages, own, reason, existing, said = _NOT_WHOLE[case]
+    system = facts(DEBIAN, packages={name: [{"version": version}] for name, version in packages.items()})
+    system["cuda"]["driver"].update({"library_version": "550.163.01", **own})
+    system["nvidia_smi"]["reason"] = reason
+    nothing: dict[str, Any] = {"shown": {}, "listed": {}, "recommended": {}, "is_complete": False}
+    found = stage("select", system, {**nothing, "with_companions": False})
+    assert (found["existing"], said in "; ".join([*found["notes"], *found["refusals"]])) == (existing, True), found
+    assert found["removals"] == []
+    assert ("nvidia-driver-cuda" in " ".join(found["install"])) == (existing == "none")
+    image = stage("select", system, {**nothing, "with_companions": False}, nvidia_driver_image_build=True)
+    # The running kernel is not the one of the image.
+    assert (image["existing"] == "kept") == (reason in ("not_loaded", "version_mismatch") or existing == "kept")
+
+
+def test_a_broken_driver_of_the_roles_own_packages_is_repaired() -> None:
+    names = ("nvidia-driver-cuda", "nvidia-kernel-open-dkms")
+    system = facts(DEBIAN, packages={name: [{"version": "580.159.04-1"}] for name in names})
+    system["cuda"]["driver"].update({"module_version": "580.159.04", "module_kind": "open"})
+    nothing: dict[str, Any] = {"shown": {}, "listed": {}, "recommended": {}, "is_complete": False}
+    found = stage("select", system, {**nothing, "with_companions": False})
+    assert (found["existing"], found["refusals"]) == ("adopted", []), found
+
+
+def test_libraries_of_32_bits_are_packages_of_their_own() -> None:
+    def entries(version: str, *architectures: str) -> list[dict[str, str]]:
+        return [{"version": version, "arch": one} for one in architectures]
+
+    packages = {
+        "dpkg": entries("1.22", "amd64"),
+        "libnvidia-gl-570": entries("570.1-1", "amd64", "i386"),
+        "libcuda1": entries("580.159.04-1", "amd64", "i386"),
+        "bash": entries("5", "amd64"),
+    }
+    host = Host.of(facts(DEBIAN, packages=packages))
+    assert host.family == ["libcuda1", "libcuda1:i386", "libnvidia-gl-570", "libnvidia-gl-570:i386"]
+    assert _removals(
+        host.facts(
+            Request.read(RoleData.read().defaults(["nvidia_driver"]) | {"nvidia_driver_replace_unmanaged": True})
+        ),
+        ["libcuda1"],
+    ) == (
+        "libnvidia-gl-570",
+        "libnvidia-gl-570:i386",
+    )
+    rpm = facts(EL, packages={"nvidia-driver-libs": entries("580.1", "x86_64", "i686")})
+    assert Host.of(rpm).family == ["nvidia-driver-libs", "nvidia-driver-libs.i686"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +99,98 @@ def test_status_of_dpkg() -> None:
         ["nvidia-dkms-580", "bad"],
         ["held"],
     )
+
+
+_OF_TWO = """\
+ii \tdpkg\t1.22.21\tamd64
+ii \tnvidia-settings\t580-1\tall
+ii \tlibnvidia-gl-580\t580-1\tamd64
+hi \tlibnvidia-gl-580\t580-1\ti386
+"""
+
+
+def test_a_package_of_another_architecture_is_not_removed_in_silence() -> None:
+    both = {"libnvidia-gl-580": "580-1", "libnvidia-gl-580:i386": "580-1"}
+    assert apt.parse_status(_OF_TWO) == (
+        {"dpkg": "1.22.21", "nvidia-settings": "580-1", **both},
+        [],
+        ["libnvidia-gl-580:i386"],
+    )
+    simulated = _output(
+        "Inst libnvidia-gl-580 [580-1] (580-2 NVIDIA:/ [amd64]) []\nRemv libnvidia-gl-580:i386 [580-1]\n"
+    )
+    host = Host([("dpkg-query", _output(_OF_TWO.replace("hi ", "ii "))), ("--simulate", simulated)])
+    with pytest.raises(PackageError, match=r"^libnvidia-gl-580:i386 would have to be removed, which was not requested"):
+        apt.plan(PackageRequest(install=("libnvidia-gl-580=580-2",)), host)
+
+
+def test_rpm_has_packages_of_32_bits_besides() -> None:
+    listed = "nvidia-driver-libs\t3:580-1.el9\tx86_64\nnvidia-driver-libs\t3:580-1.el9\ti686\n"
+    table = "Upgrading:\n nvidia-driver-libs  x86_64  3:610-1.el9  cuda  9 k\nRemoving:\n nvidia-driver-libs  i686  "
+    aborted = _output(table + "3:580-1.el9  @cuda  9 k\n", "Operation aborted.", 1)
+    request = PackageRequest(install=("nvidia-driver-libs=610",))
+    with pytest.raises(PackageError, match=r"^nvidia-driver-libs\.i686 would have to be removed"):
+        dnf.plan(request, Host([("rpm", _output(listed)), ("--assumeno", aborted)]))
+    needs = ("repoquery", _output("nvidia-driver-libs x86_64\n"))
+    host = Host([("rpm", _output(listed)), needs, ("--assumeno", aborted)])
+    plan = dnf.plan(replace(request, remove=("nvidia-driver-libs.i686",)), host)
+    assert plan.remove == {"nvidia-driver-libs.i686": "3:580-1.el9"}
+    undo = PackageRequest(install=("nvidia-driver-libs.i686=3:580-1.el9",))
+    dnf.plan(undo, undone := Host([("rpm", _output()), ("--assumeno", _output("", "Operation aborted.", 1))]))
+    assert undone.asked[-1].endswith("install nvidia-driver-libs-3:580-1.el9.i686")
+
+
+_DKMS = """\
+Error! Bad return status for module build on kernel: 6.12.48+deb13-amd64 (x86_64)
+Consult /var/lib/dkms/nvidia-current/550.163.01/build/make.log for more information.
+dpkg: error processing package nvidia-kernel-dkms (--configure):
+ installed nvidia-kernel-dkms package post-installation script subprocess returned error exit status 10
+Errors were encountered while processing:
+ nvidia-kernel-dkms
+E: Sub-process /usr/bin/dpkg returned an error code (1)
+"""
+_SOLVER = """\
+E: Unable to satisfy dependencies. Reached two conflicting assignments:
+   1. nvidia-smi:amd64=550.163.01-2 is selected for install
+   2. nvidia-smi:amd64 is not selected for install because:
+      1. libnvidia-ml1:amd64=580.159.04-1 is selected for install
+"""
+_CONFLICT = """\
+Error: Transaction test error:
+  file /usr/bin/nvidia-smi from install of nvidia-driver-cuda-3:580-1 conflicts with file from package xorg-x11-drv
+"""
+_SCRIPTLET = """\
+error: %prein(kmod-nvidia-3:580-1.x86_64) scriptlet failed, exit status 1
+error: kmod-nvidia-3:580-1.x86_64: install failed
+Error: Transaction failed
+"""
+_PROBLEM = """\
+Error:
+ Problem: conflicting requests
+  - cannot install both nvidia-a-1 and nvidia-a-2
+(try to add '--allowerasing' to command line)
+"""
+
+
+@pytest.mark.parametrize(
+    ("manager", "text", "parts"),
+    [
+        (apt, _DKMS, ["(--configure): installed nvidia-kernel-dkms package post-installation", "; Error! Bad return"]),
+        (apt, _DKMS, ["; Consult /var/lib/dkms/nvidia-current/550.163.01/build/make.log"]),
+        (apt, _SOLVER, ["assignments: 1. nvidia-smi:amd64=550.163.01-2 is", "1. libnvidia-ml1:amd64=580.159.04-1 is"]),
+        (
+            dnf,
+            _CONFLICT.replace("conflicts with", "is in the way of"),
+            ["Transaction test error: file /usr/bin/nvidia"],
+        ),
+        (dnf, _SCRIPTLET, ["Transaction failed; error: %prein(kmod-nvidia-3:580-1.x86_64) scriptlet failed"]),
+        (dnf, _PROBLEM, ["Problem: conflicting requests - cannot install both nvidia-a-1 and nvidia-a-2"]),
+    ],
+)
+def test_the_reason_has_what_follows_a_colon_and_what_scripts_print(manager: Any, text: str, parts: list[str]) -> None:
+    found = manager._explain(text)
+    assert "\n" not in found
+    assert [part for part in parts if part not in found] == [], found
 
 
 def test_simulation_of_apt() -> None:
@@ -593,7 +685,7 @@ def test_dnf_keeps_what_is_needed_although_it_was_to_go() -> None:
     host = Host([("rpm", _output(installed)), ("repoquery", needs), ("--assumeno", aborted)])
     request = PackageRequest(install=("nvidia-driver-cuda",), remove=("nvidia-driver-cuda-libs", "nvidia-settings"))
     assert dnf.plan(request, host).remove == {"nvidia-settings": "3:1-1"}
-    assert host.asked[1].endswith("--recursive --queryformat %{name}\\n nvidia-driver-cuda")
+    assert host.asked[1].endswith("--recursive --queryformat %{name} %{arch}\\n nvidia-driver-cuda")
 
 
 # Printed by dnf 4.20 for a removal: what depends on the packages, and what only they needed.

@@ -133,6 +133,7 @@ class Prepared:
             **{"installed": root.installed, "family": family, "unmanaged": [] if case.permitted else family},
             "driver": driver_of(root.installed).partition("-")[0],
             "driver_kind": ("open" if any("open" in name for name in modules) else "proprietary") if modules else "",
+            "is_part": not modules,
         }
         request: dict[str, Any] = {"version": case.version, "kernel_modules": case.kind, **case.options}
         request |= {"companions": ["persistence_daemon"], "replace_unmanaged": case.permitted}
@@ -231,7 +232,13 @@ EXPECTED: dict[tuple[str, str, str, bool], str] = {
     ("noble", "server driver", "595 open server", True): "595.91.07",
     ("noble", "desktop driver", "580 open server", False): "kept 580.178.04",
     ("noble", "driver and CUDA of the distribution", "595 open server", True): "595.91.07",
-    ("noble", "CUDA of the distribution alone", "595 open server", False): "refused 580.178.04",
+    (
+        "noble",
+        "CUDA of the distribution alone",
+        "595 open server",
+        False,
+    ): "libnvidia-compute-580-server, nvidia-kernel-common",
+    ("trixie", "CUDA of the distribution alone", "proprietary", False): "550.163.01",
     ("trixie", "driver with X", "proprietary", False): "550.163.01",
     ("bookworm", "tesla driver", "proprietary", True): "535.309.01",
     # The modules of the old kernel are of the old driver: they would have to go with it.

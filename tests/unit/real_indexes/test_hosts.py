@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -60,10 +61,11 @@ def facts(installed: Mapping[str, str]) -> dict[str, Any]:
     """What Ansible and cuda_facts find on a host with these packages."""
     version = next((version.partition("-")[0] for name, version in installed.items() if "compute-" in name), None)
     kind = "open" if any(name.endswith("-open") for name in installed) else "proprietary"
-    driver = {"library_version": version, "module_version": version, "loaded_version": version} | {
-        "loaded": version is not None,
-        "module_kind": kind,
-        "loaded_kind": kind,
+    module = version if any(re.search("nvidia-dkms-|linux-modules-nvidia-", name) for name in installed) else None
+    driver = {"library_version": version, "module_version": module, "loaded_version": module} | {
+        "loaded": module is not None,
+        "module_kind": kind if module else None,
+        "loaded_kind": kind if module else None,
         "reboot_required": False,
     }
     return {
@@ -74,7 +76,11 @@ def facts(installed: Mapping[str, str]) -> dict[str, Any]:
         "architecture": "x86_64",
         "kernel": KERNEL,
         "packages": {name: [{"version": version}] for name, version in installed.items()},
-        "nvidia_smi": {"pci_gpus": [{"device_id": "0x2335"}], "available": version is not None, "reason": None},
+        "nvidia_smi": {
+            "pci_gpus": [{"device_id": "0x2335"}],
+            "available": module is not None,
+            "reason": None if module else "no_driver",
+        },
         "cuda": {"driver": driver},
     }
 
@@ -151,6 +157,7 @@ def test_nothing_that_was_there_is_removed(case: Case, decisions: dict[Case, tup
     assert decision.remove == []
     # All of them are recorded as unmanaged, so that no later run removes them either.
     assert decision.record == decision.family == driver_family(root.installed, sources(root))
+    assert not (decision.keeps and case[0].startswith(("nothing", "CUDA"))), "libraries alone are no driver"
     if not decision.keeps:
         plan = transaction(root, decision)
         assert dict(plan.remove) == {}

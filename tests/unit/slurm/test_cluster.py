@@ -70,6 +70,12 @@ def test_of_a_cluster_with_other_nodes_those_with_gpus_count() -> None:
     assert parse_cluster(text, "cpu1").nodes == 33
 
 
+def test_a_comment_with_lines_of_its_own_is_no_node() -> None:
+    note = "   CfgTRES=cpu=4\n   Comment=x\nNodeName=gpu9 Arch=x\n   Gres=gpu:8\n   State=IDLE+DRAIN\n\n"
+    text = node("cpu1", "(null)").rstrip("\n") + "\n" + note + node("gpu1")
+    assert parse_cluster(text, "gpu1").nodes == 1
+
+
 def test_who_may_drain_can_write_a_reason_of_ours_and_it_counts_once() -> None:
     text = node("gpu1") + node("gpu2", state="IDLE+DRAIN", reason=HEALTH)
     assert parse_cluster(text, "gpu1").out == (OutOfService("gpu2", "2026-05-04T09:00:00"),)

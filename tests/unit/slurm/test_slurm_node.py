@@ -123,6 +123,40 @@ def test_a_reboot_without_a_reason_keeps_that_of_the_operator(version: str) -> N
     assert plan(parse_request("gpu1", "in_service", OWNER, "", "keep"), node, ()) == []
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_comment_is_a_text_of_any_form(version: str) -> None:
+    text = recorded(version, "drained_by_operator").rstrip("\n")
+    for note in ("Comment=rack 3", "Extra=x"):
+        noted = f"{text}\n   {note}\nNodeName=vm Arch=x86_64\n   State=IDLE \n   Reason=none\n   Comment=y\n\n"
+        assert parse_node(noted, "gpu2") == parse_node(text, "gpu2")
+        # What the node reports itself, before its state, hides nothing.
+        early = text.replace("   OS=", f"   OS=x\n   State=IDLE \n   CfgTRES=cpu=4\n   {note}\n   OS=")
+        with pytest.raises(ChangeError, match="gpu2: scontrol shows 2 states and 1 reasons of this node"):
+            parse_node(early, "gpu2")
+    lines = text.replace(" [root@", "\n          State=IDLE [root@")
+    assert parse_node(lines, "gpu2").states == parse_node(text, "gpu2").states
+
+
+@pytest.mark.parametrize(
+    ("states", "reason", "why"),
+    [
+        ("IDLE", "", ""),
+        ("MIXED+CLOUD+PLANNED", "of an earlier drain", ""),
+        ("IDLE+NOT_RESPONDING", "", ""),
+        ("IDLE+INVALID_REG", "gres/gpu count too low", "its state is INVALID_REG: gres/gpu count too low"),
+        ("IDLE+SOMETHING_NEW", "", "its state is SOMETHING_NEW"),
+        ("UNKNOWN", "", "its state is UNKNOWN"),
+        ("DOWN", "fan", "fan"),
+        ("IDLE+DRAIN+INVALID_REG", "us: upgrade", "us: upgrade"),
+    ],
+)
+def test_only_known_states_take_jobs(states: str, reason: str, why: str) -> None:
+    node = Node("gpu1", tuple(states.split("+")), reason)
+    assert (node.takes_jobs, node.why) == (why == "", why)
+    drain = plan(parse_request("gpu1", "drained", "us", "upgrade", "keep"), node, ())
+    assert bool(drain) == (not node.is_out_of_service), "a flag of Slurm's own does not keep it from being drained"
+
+
 def test_marks_of_versions_before_21_08() -> None:
     node = parse_node(
         "NodeName=gpu1 Arch=x86_64\n   State=IDLE*+DRAIN ThreadsPerCore=2\n   Reason=fan [root@x]\n", "gpu1"

@@ -41,6 +41,15 @@ def test_a_run_that_lives_has_the_directory_and_one_that_was_killed_has_not(
     assert acquire(path, others) is None
 
 
+def test_a_killed_run_that_nobody_reaped_has_not_the_directory(tmp_path: Path, other: subprocess.Popen[bytes]) -> None:
+    path = str(tmp_path / "lock")
+    assert acquire(path, process_of(other.pid)) is None
+    other.kill()
+    os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
+    assert Path(f"/proc/{other.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    assert acquire(path, process_of(os.getpid())) is None
+
+
 def test_another_process_with_the_same_number_is_not_the_run(tmp_path: Path, other: subprocess.Popen[bytes]) -> None:
     path, others = str(tmp_path / "lock"), process_of(other.pid)
     for ended in (replace(others, started="1"), replace(others, boot="an earlier boot")):

@@ -22,6 +22,23 @@ from .selection import HostFacts
 DRIVER = "nvidia_driver"
 _GCC = re.compile(r"=(\d+)\d{4}$")
 _NAMED_OWNERS = 4
+# The architecture of an rpm for programs of 32 bits.
+_FOREIGN = re.compile("i[3-6]86")
+# Why nvidia-smi shows nothing, where it is not installed.
+_WITHOUT_SMI = ("no_driver", "no_gpu", "no_nvidia_smi")
+
+
+def _installed(packages: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, str]:
+    """The versions by name, with a foreign architecture as apt and dnf write it: libnvidia-gl-580:i386, libs.i686."""
+    found: dict[str, str] = {}
+    own = ("all", *(one.get("arch") for one in packages.get("dpkg", ())))
+    for name, versions in packages.items():
+        for one in versions:
+            architecture = str(one.get("arch") or "")
+            is_foreign = architecture not in ("", *own) if "dpkg" in packages else _FOREIGN.fullmatch(architecture)
+            key = f"{name}{':' if 'dpkg' in packages else '.'}{architecture}" if is_foreign else str(name)
+            found.setdefault(key, str(one["version"]))
+    return found
 
 
 @dataclass(frozen=True)
@@ -74,7 +91,7 @@ class Host(RecordedHost):
             smi=facts["nvidia_smi"],
             fabric=facts.get("nvlink_fabric") or {},
             imex_domain=tuple(map(str, facts.get("imex_domain") or ())),
-            installed={str(name): str(versions[0]["version"]) for name, versions in packages.items()},
+            installed=_installed(packages),
             today=today,
         )
 
@@ -168,6 +185,29 @@ class Host(RecordedHost):
             return "a runfile or by the builder of the image (no package has it)"
         return "a driver container (none of its files are on disk, unless they were removed by hand)"
 
+    def lacks(self, request: Request) -> list[str]:
+        """What the driver on disk lacks: module, libraries and nvidia-smi of one version. One that works lacks nothing.
+
+        The modules of an image are for another kernel than the running one, so nvidia-smi stands for them there.
+        """
+        own = self.driver
+        library, module = own["library_version"], own["module_version"] or own["loaded_version"]
+        without_smi = self.smi.get("reason") in _WITHOUT_SMI
+        if self.smi.get("available") or not (self.has_files or self.owners):
+            return []
+        found = []
+        if not module and (without_smi or not request.image_build):
+            found.append(f"a kernel module{'' if request.image_build else f' for {self.kernel}'}")
+        if not library:
+            found.append("libraries")
+        elif module and module != library and not request.image_build:
+            found.append(f"libraries of the version of its kernel module, {module}")
+        return [*found, *(["nvidia-smi"] if without_smi else [])]
+
+    def is_part(self, request: Request) -> bool:
+        """Whether there are packages of a driver without its module, as CUDA of a distribution brings its libraries."""
+        return bool(self.owners) and any(one.startswith("a kernel module") for one in self.lacks(request))
+
     @property
     def is_of_runfile(self) -> bool:
         """Whether a runfile installed the driver."""
@@ -192,6 +232,12 @@ class Host(RecordedHost):
         """What is no longer as the last run has left it."""
         records = (self.record, self.repository_record(request))
         return [str(found["message"]) for record in records for found in record.get("drift") or ()]
+
+    @property
+    def pins(self) -> Sequence[Mapping[str, Any]] | None:
+        """The records of the role's file of preferences; None where a run was interrupted, or recorded none."""
+        found: Sequence[Mapping[str, Any]] | None = [] if not self.record else self.recorded.get("pins")
+        return None if self.was_interrupted else found
 
     @property
     def drifted(self) -> list[str]:
@@ -242,6 +288,8 @@ class Host(RecordedHost):
             unmanaged=tuple(self.unmanaged(request)),
             driver="" if self.is_only_loaded else self.version,
             driver_kind=str(self.driver.get("module_kind") or self.driver.get("loaded_kind") or ""),
+            lacks=tuple(self.lacks(request)),
+            is_part=self.is_part(request),
             recorded_source=str(self.recorded.get("source", "") or ("unknown" if self.record else "")),
             repositories={request.source: str((self.repository_record(request).get("data") or {}).get("url", ""))},
             compiler=self.compiler,

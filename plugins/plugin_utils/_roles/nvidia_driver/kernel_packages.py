@@ -17,6 +17,8 @@ _NOT_KERNEL = re.compile(
     r"linux-(?:libc-dev|doc|source|perf|cpupower|firmware|base|(?:\S+-)?(?:tools|buildinfo))(?:-.*)?"
 )
 _RPM_KERNEL = re.compile(r"kernel(?:-(?:rt|64k|uek|uki|core|modules|devel|matched|extra|internal|partner|virt|kvm))*")
+# 6.8.0-151-generic, 6.12.43+deb13-cloud-arm64, 6.1.0-0.deb11.13-amd64.
+_PARTS = re.compile(r"(\d.*?)-([a-z].*)")
 _OF_ONE_KERNEL = re.compile(r"-\d+\.\d+\.\d+-\d+")
 
 
@@ -50,8 +52,8 @@ def kernel_packages(installed: Iterable[str], kernels: Iterable[str]) -> list[st
     names = set(installed)
     images = {name for name in names if re.match(r"linux-image-(?!\d|unsigned-|extra-)", name)}
     flavours = "|".join(re.escape(name.removeprefix("linux-image-")) for name in images)
-    releases = "|".join(re.escape(part) for kernel in kernels for part in (kernel, _without_flavour(kernel)))
-    of_kernel = re.compile(rf"linux-(?:.*-)?(?:{releases})(?:-common|-unsigned)?")
+    releases = "|".join(re.escape(part) for kernel in kernels for part in (kernel, parts_of(kernel)[0]))
+    of_kernel = re.compile(rf"linux-(?:.*-)?(?:{releases})(?:-common(?:-rt)?|-unsigned)?")
     metapackage = re.compile(rf"linux-(?:.*-)?(?:{flavours or '(?!)'})")
     return sorted(
         name
@@ -65,6 +67,10 @@ def kernel_packages(installed: Iterable[str], kernels: Iterable[str]) -> list[st
     )
 
 
-def _without_flavour(kernel: str) -> str:
-    """6.8.0-151 of 6.8.0-151-generic: headers that all flavours share are named so."""
-    return re.sub(r"-[^-\d][^-]*$", "", kernel)
+def parts_of(kernel: str) -> tuple[str, str]:
+    """Release and flavour of a kernel of apt: 6.8.0-1020 and nvidia-64k of 6.8.0-1020-nvidia-64k.
+
+    Headers that all flavours share have the release alone.
+    """
+    found = _PARTS.fullmatch(kernel)
+    return (found[1], found[2]) if found else (kernel, "")

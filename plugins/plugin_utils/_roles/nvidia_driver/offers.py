@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any
 
 from .sources import source_at
 
@@ -17,7 +19,10 @@ _POLICY_NAME = re.compile(r"(\S+):")
 _POLICY_VERSION = re.compile(r" (?:\*{3}| {3}) (\S+) (-?\d+)(?: .*)?")
 _POLICY_PLACE = re.compile(r" {8,}(-?\d+) (\S+ .*)")
 PINNED, EXCLUDED = 1001, -1
-"""Priorities that the role itself gives versions: without its records, apt would take those of the places."""
+"""Priorities that the role itself gives versions: without its records, apt would take those of the places.
+
+A site may give the same ones, so the role's own are known by the records of its file.
+"""
 _INSTALLED = re.compile(r"^Status: ", re.MULTILINE)
 # The first version in a package version: after an epoch, before a packager's revision.
 _UPSTREAM = re.compile(r"(?:\d+:)?(\d{3}(?:\.\d+)+)(?=$|[-+~])")
@@ -69,16 +74,22 @@ def fits(version: str, desired: str) -> bool:
     return desired in ("newest", "recommended", "") or version == desired or version.startswith(f"{desired}.")
 
 
-def parse_apt(shown: str, listed: str = "", repositories: Mapping[str, str] | None = None) -> tuple[Offer, ...]:
+def parse_apt(
+    shown: str,
+    listed: str = "",
+    repositories: Mapping[str, str] | None = None,
+    pins: Sequence[Mapping[str, Any]] | None = None,
+) -> tuple[Offer, ...]:
     """The packages in the output of `apt-cache show` and `apt-cache policy`, all versions of each, newest first.
 
-    `repositories`: URLs by source, where they differ from the vendors' own. Without `listed` no source is known.
+    `repositories`: URLs by source, where they differ from the vendors' own. Without `listed` no source is known. `pins`
+    are the records of the role's own file of preferences, None where that is not known.
     """
     # What is installed and in no repository has a status. It is not offered.
     offered = (stanza for stanza in re.split(r"\n\s*\n", shown) if listed.strip() or not _INSTALLED.search(stanza))
     stanzas = (dict(_FIELD.findall(stanza)) for stanza in offered)
     known = {(one["Package"], one.get("Version", "")): one for one in stanzas if "Package" in one}
-    places = _parse_policy(listed)
+    places = _parse_policy(listed, pins)
     return tuple(
         Offer(
             name,
@@ -93,7 +104,22 @@ def parse_apt(shown: str, listed: str = "", repositories: Mapping[str, str] | No
     )
 
 
-def _parse_policy(listed: str) -> dict[tuple[str, str], tuple[int, tuple[str, ...]]]:
+def _is_own(name: str, version: str, priority: int, pins: Sequence[Mapping[str, Any]] | None) -> bool:
+    """Whether a version has its priority from the role's preferences, of which the first record that fits counts."""
+    if pins is None:
+        return priority in (PINNED, EXCLUDED)
+    fitting = (
+        pin["priority"]
+        for pin in pins
+        if fnmatchcase(version, str(pin["pin"]).removeprefix("version "))
+        and any(fnmatchcase(name, one) for one in str(pin["packages"]).split())
+    )
+    return next(fitting, None) == priority
+
+
+def _parse_policy(
+    listed: str, pins: Sequence[Mapping[str, Any]] | None
+) -> dict[tuple[str, str], tuple[int, tuple[str, ...]]]:
     """Priority and places by name and version, of those that a repository has."""
     found: dict[tuple[str, str], tuple[int, tuple[str, ...]]] = {}
     name, version, own, highest = "", "", 0, 0
@@ -106,7 +132,7 @@ def _parse_policy(listed: str) -> dict[tuple[str, str], tuple[int, tuple[str, ..
         elif (match := _POLICY_PLACE.fullmatch(line)) and version and not match[2].startswith("/var/lib/dpkg/"):
             highest = max(highest, int(match[1])) if places else int(match[1])
             places = (*places, match[2])
-            found[name, version] = (highest if own in (PINNED, EXCLUDED) else own, places)
+            found[name, version] = (highest if _is_own(name, version, own, pins) else own, places)
     return found
 
 

@@ -110,16 +110,20 @@ def select(request: Request, host: Host, table: Tables, offered: Offered, with_c
     except (DriverRequestError, CompatibilityError) as error:
         raise RequestError(str(error)) from None
     if found.existing == "refused":
+        lacks = host.lacks(request)
+        repair = "repair it (a kernel module by `dkms autoinstall`, two versions by a reboot), " if lacks else ""
         instead = (
             f"{'; '.join(found.unknowns)}: correct nvidia_driver_version"
             if found.unknowns
-            else "set nvidia_driver_replace_unmanaged to true to have it replaced, or leave the role "
+            else f"{repair}set nvidia_driver_replace_unmanaged to true to have it replaced, or leave the role "
             "gpu.fleet.nvidia_driver out for this host"
         )
-        refusal = (
-            f"driver {host.version} was installed by {host.origin}, not by this role, and does not fit: requested is "
-            f"version {request.version} with {request.kernel_modules} kernel modules; {instead}"
+        wrong = (
+            f"is broken: it lacks {', '.join(lacks)}"
+            if lacks
+            else f"does not fit: requested is version {request.version} with {request.kernel_modules} kernel modules"
         )
+        refusal = f"driver {host.version} was installed by {host.origin}, not by this role, and {wrong}; {instead}"
     else:
         refusal = (
             f"driver {request.version} of {request.source} cannot be installed on {host.platform['name']}, and no "

@@ -25,6 +25,7 @@ from ..._compatibility import (
     kernel_failure,
 )
 from ..._compatibility import fits as fitting_values
+from .kernel_packages import parts_of
 from .offers import (
     EXCLUDED,
     PINNED,
@@ -90,12 +91,13 @@ class Request:
 class HostFacts:
     """What is known of the host.
 
-    `system` is Debian, Ubuntu or RedHat, `release` its version, `kernel` the one that boots next. `installed` has the
-    versions of all packages by name, `family` the names of those that belong to a driver, `unmanaged` those of them
-    that the role may not remove. `driver` is the version that is there, empty for none, `driver_kind` the kind of its
-    modules. `recorded_source` is the source from which the role has installed it, empty where it has not.
-    `repositories` are URLs by source. `compiler` is the major version of gcc that the kernels need and the host has
-    not, empty for none; `host_compiler` the one that it has. `distribution` is Ansible's name, such as AlmaLinux.
+    `system` is Debian, Ubuntu or RedHat, `release` its version, `kernel` the one that boots next. `installed` has
+    the versions of all packages by name, `family` the names of those that belong to a driver, `unmanaged` those of
+    them that the role may not remove. `driver` is the version that is there, empty for none, `driver_kind` the kind
+    of its modules, `lacks` what it has not of a driver, in words; `is_part`: its packages have no module.
+    `recorded_source` is the source from which the role has installed it, empty where it has not. `repositories` are
+    URLs by source. `compiler` is the major version of gcc that the kernels need and the host has not, empty for
+    none; `host_compiler` the one that it has. `distribution` is Ansible's name, such as AlmaLinux.
     """
 
     system: str
@@ -109,6 +111,8 @@ class HostFacts:
     unmanaged: tuple[str, ...] = ()
     driver: str = ""
     driver_kind: str = ""
+    lacks: tuple[str, ...] = ()
+    is_part: bool = False
     recorded_source: str = ""
     repositories: Mapping[str, str] = field(default_factory=dict)
     compiler: str = ""
@@ -210,7 +214,10 @@ def driver_plan(request: Request, facts: HostFacts, offered: Offered, table: Seq
     show is unknown and refused later.
     """
     # Where it is not known which repository has a package, each may be the right one.
-    own = tuple(one for one in offered.packages if not one.sources or request.source in one.sources)
+    # A negative priority is the host's own word that apt never takes a version.
+    own = tuple(
+        one for one in offered.packages if one.priority >= 0 and (not one.sources or request.source in one.sources)
+    )
     inputs = _Inputs(request, facts, offered, own, table)
     requested = _requested(inputs)
     kind, because = _kind(inputs, requested)
@@ -252,8 +259,19 @@ def driver_plan(request: Request, facts: HostFacts, offered: Offered, table: Seq
             *plan.reasons,
         ),
         unknowns=(*found.unknown, *plan.unknowns),
-        notes=(*plan.notes, *_limits(plan, inputs), *found.notes),
+        notes=(*plan.notes, *_parts(inputs), *_limits(plan, inputs), *found.notes),
     )
+
+
+def _parts(inputs: _Inputs) -> Iterator[str]:
+    """That what is there of a driver is none, and what it lacks."""
+    facts = inputs.facts
+    if facts.lacks and not facts.recorded_source:
+        names = [name for name in facts.family if upstream(facts.installed.get(name, "")) == facts.driver]
+        yield (
+            f"driver {facts.driver} is not whole: it lacks {', '.join(facts.lacks)}; there are "
+            f"{', '.join(names) or 'no packages of it'}"
+        )
 
 
 def _limits(plan: DriverPlan, inputs: _Inputs) -> Iterator[str]:
@@ -344,11 +362,13 @@ def _compatibility(inputs: _Inputs, version: str) -> Findings:
 
 def _existing(inputs: _Inputs, requested: str, kind: str) -> str:
     request, facts = inputs.request, inputs.facts
-    if facts.recorded_source or not facts.driver or request.replace_unmanaged:
+    if facts.recorded_source or not facts.driver or request.replace_unmanaged or facts.is_part:
         return "none"
     if not fits(facts.driver, requested) or request.kernel_modules not in ("auto", facts.driver_kind):
         return "refused"
-    return "adopted" if _is_adoptable(inputs, kind) else "kept"
+    if _is_adoptable(inputs, kind):
+        return "adopted"
+    return "refused" if facts.lacks else "kept"
 
 
 def _is_adoptable(inputs: _Inputs, kind: str) -> bool:
@@ -466,7 +486,7 @@ def _queries(names: DriverRequest, inputs: _Inputs) -> Iterator[str]:
         if names.origin == DISTRIBUTION:
             yield inputs.packages(newest).probe
         return
-    flavour = _kernel_flavour(names.kernel)
+    _release, flavour = parts_of(names.kernel)
     kernels = (names.kernel, f"*-{flavour}") if names.module_build == "precompiled" else (names.kernel,)
     # The source may have ended these modules.
     asked = (newest, names) if _has_modules(inputs, newest.version, names.kind) else (names,)
@@ -550,6 +570,7 @@ def _reasons(names: DriverRequest, exact: DriverRequest, inputs: _Inputs) -> Ite
     if problems := tuple(_problems(exact, inputs)):
         real = _real_branches(names, inputs)
         has = f"; with {names.kind} kernel modules it has the branches {', '.join(map(str, real))}" if real else ""
+        has += _excluded(packages, inputs)
         yield f"branch {_branch(exact.version)} is not there as such: {', '.join(problems)}{has}"
     elif built_for and built_for != exact.version and "." in names.version:
         yield (
@@ -562,6 +583,12 @@ def _reasons(names: DriverRequest, exact: DriverRequest, inputs: _Inputs) -> Ite
             if not _candidates(names, inputs)
             else _incomplete(names, exact, inputs)
         )
+
+
+def _excluded(packages: Packages, inputs: _Inputs) -> str:
+    """The versions that apt never takes."""
+    found = [one.version for one in inputs.offered.packages if one.name == packages.probe and one.priority < 0]
+    return f"; the host's apt preferences exclude {', '.join(dict.fromkeys(found))}" if found else ""
 
 
 def _incomplete(names: DriverRequest, exact: DriverRequest, inputs: _Inputs) -> Iterator[str]:
@@ -622,7 +649,7 @@ def _unavailable(names: DriverRequest, packages: Packages, inputs: _Inputs) -> I
         available = ", ".join(dict.fromkeys(one.version for one in offers)) or "none"
         yield (
             f"{inputs.request.source} has no driver {names.version} (package {packages.probe}); available: {available}"
-            "; choose another nvidia_driver_version or nvidia_driver_source"
+            f"{_excluded(packages, inputs)}; choose another nvidia_driver_version or nvidia_driver_source"
         )
 
 
@@ -901,11 +928,6 @@ def _repository_of(facts: HostFacts) -> str:
 # Ubuntu's precompiled modules.
 
 
-def _kernel_flavour(kernel: str) -> str:
-    """`generic` of 6.8.0-151-generic."""
-    return re.sub(r"^[\d.]+-\d+-", "", kernel)
-
-
 def _with_flavours(names: DriverRequest, inputs: _Inputs) -> DriverRequest:
     """The request with the flavours whose metapackages bring the modules of later kernels.
 
@@ -1018,7 +1040,7 @@ def _pins(names: DriverRequest, packages: Packages, inputs: _Inputs) -> Iterator
     every = tuple(dict.fromkeys((*packages.driver, *family)))
     is_revision = names.origin == DISTRIBUTION and inputs.facts.system == "Debian" and bool(family)
     globs = " ".join(dict.fromkeys((*every, *_FAMILY)))
-    own = {one.version for one in same if inputs.request.source in one.sources}
+    own = {one.version for one in same if inputs.request.source in one.sources and one.priority >= 0}
     for other in sorted({one.version for one in same} - own):
         yield Pin(globs, f"version {other}", EXCLUDED)
     if not is_revision:
@@ -1043,4 +1065,9 @@ def _stream(packages: Packages, facts: HostFacts) -> str:
 
 
 def _removals(facts: HostFacts, desired: Sequence[str]) -> tuple[str, ...]:
-    return tuple(name for name in facts.family if name not in facts.unmanaged and name not in desired)
+    """What goes; the libraries of 32 bits stay with those of the same package that stay."""
+    return tuple(
+        name
+        for name in facts.family
+        if name not in facts.unmanaged and re.sub(r":\w+$|\.i[3-6]86$", "", name) not in desired
+    )

@@ -48,7 +48,8 @@ def _select(request: Request, host: Host, tables: _Known, found: _Known) -> dict
     """The driver by what is printed: `shown` and `listed` of apt or dnf, `recommended` of ubuntu-drivers."""
     shown, listed = (str(found[name].get("stdout") or "") for name in ("shown", "listed"))
     url = (host.repository_record(request).get("data") or {}).get("url", "")
-    packages = parse_apt(shown, listed, {request.source: str(url)}) if host.uses_apt else parse_dnf(listed)
+    urls = {request.source: str(url)}
+    packages = parse_apt(shown, listed, urls, host.pins) if host.uses_apt else parse_dnf(listed)
     offered = Offered(packages, str(found["recommended"].get("stdout") or ""), bool(found["is_complete"]))
     driver = select(request, host, tables[TABLE], offered, bool(found["with_companions"]))
     return {
