@@ -390,7 +390,9 @@ def test_the_report_shows_domains_and_what_needs_action() -> None:
 def test_a_host_without_an_entry_of_its_own_has_its_place_by_the_inventory() -> None:
     """One that was refused or could not be reached."""
     entries: dict[str, dict[str, Any]] = {
-        "a": {"needs": ["nvidia_driver"]}, "b": {"is_missing": True}, "c": {"is_missing": True, "domain": "d"}
+        "a": {"needs": ["nvidia_driver"]},
+        "b": {"is_missing": True},
+        "c": {"is_missing": True, "domain": "d"},
     }
     variables = {"gpu_fleet_nvlink_domain": "rack1", "gpu_fleet_upgrade_on_busy": "skip"}
     found = placed(entries, {"a": variables, "b": variables, "c": variables})
