@@ -425,7 +425,11 @@ def test_a_document_that_counts_more_gpus_than_it_describes_is_a_problem(
     pci(ADDRESSES[0])
     document = part(ADDRESSES[0]).replace("<attached_gpus>8<", "<attached_gpus>2<")
     device = H200X8.output("-L").splitlines(keepends=True)[0]
-    replies = {"*": {"out": "No devices were found\n", "rc": 6}, "-q -x": {"out": document}, "-L": {"out": device}}
+    replies: Replies = {
+        "*": {"out": "No devices were found\n", "rc": 6},
+        "-q -x": {"out": document},
+        "-L": {"out": device},
+    }
     facts = run_module(replay(replies).path, gather_subset=[subset])
     ((code, message),) = ((problem["code"], problem["message"]) for problem in facts["unhealthy"])
     assert code == "broken_xml" and "it counts 2 GPUs and describes 1" in message
