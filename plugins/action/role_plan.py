@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleError
-from ansible.module_utils.parsing.convert_bool import BOOLEANS, boolean
 from ansible.plugins.action import ActionBase
 from ansible_collections.gpu.fleet.plugins.action import managed_facts  # noqa: F401 # pylint: disable=unused-import
 from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import one_line
@@ -30,6 +29,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import (
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData, options_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import variables_of
+from ansible_collections.gpu.fleet.plugins.plugin_utils._variable_forms import with_truths
 
 _LONGEST_MESSAGE = 16_384
 # The option data-root is where Docker keeps images.
@@ -160,12 +160,7 @@ def _unmanageable(facts: Mapping[str, Any]) -> str:
 def _converted_by_name(role: str, variables: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     """Of these variables those that are set, as the role takes them."""
     specs = {name: spec for one in variables_of([role]) for name, spec in options_of(one).items()}
-    return {name: _converted(variables[name], specs.get(name, {})) for name in names if name in variables}
-
-
-def _converted(value: Any, spec: Mapping[str, Any]) -> Any:
-    is_text = spec.get("type") == "bool" and isinstance(value, str) and value.lower() in BOOLEANS
-    return boolean(value) if is_text else value
+    return with_truths({name: variables[name] for name in names if name in variables}, specs)
 
 
 def _lacking(role: str, found: object, variables: Mapping[str, Any], observed: Mapping[str, Any]) -> tuple[str, ...]:
