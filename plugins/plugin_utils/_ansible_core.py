@@ -62,9 +62,10 @@ def evaluated(templar: Any, value: Any) -> Any:
     return _opened(plain(_typed(templar).template(value))) if REQUIRES_NATIVE else plain(templar.template(value))
 
 
-def for_templates(result: Any) -> Any:
+def for_templates(result: dict[str, Any]) -> dict[str, Any]:
     """The result of an action, whose texts stay texts in templates."""
-    return _kept(result) if REQUIRES_NATIVE else result
+    kept: dict[str, Any] = _kept(result) if REQUIRES_NATIVE else result
+    return kept
 
 
 if REQUIRES_NATIVE:
