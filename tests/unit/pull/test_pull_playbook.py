@@ -34,10 +34,14 @@ PLAYBOOKS = ROOT / "playbooks"
 PLAY: Mapping[str, Any] = yaml.safe_load((PLAYBOOKS / "pull.yml").read_text())[0]
 IMPORT = "ansible.builtin.import_tasks"
 # All but those that install something, and start the timer.
+# The first one reads the variables.
 TASKS = [
-    {**task, IMPORT: str(PLAYBOOKS / task[IMPORT])}
-    for task in PLAY["tasks"]
-    if Path(task.get(IMPORT, "")).stem in ("check", "host_keys", "keys", "units")
+    PLAY["tasks"][0],
+    *(
+        {**task, IMPORT: str(PLAYBOOKS / task[IMPORT])}
+        for task in PLAY["tasks"]
+        if Path(task.get(IMPORT, "")).stem in ("check", "host_keys", "keys", "units")
+    ),
 ]
 REQUIREMENTS = PLAYBOOKS / "pull_tasks" / "files" / "requirements.txt"
 KEY = "AAAAC3NzaC1lZDI1NTE5AAAAIDuxuXbA5Q4ZzQnC2sUeV9Q3y3Wn1Cz8s0N0oYq8eF0a"
