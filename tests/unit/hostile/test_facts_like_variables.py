@@ -14,9 +14,7 @@ NAMES, OPTIONS = public_names().names, _options_of_ansible()
 
 
 def refused(*facts: str, known: tuple[str, ...] = ()) -> str:
-    return facts_like_variables(
-        {"ansible_facts": dict.fromkeys(facts), **dict.fromkeys(known)}, NAMES, OPTIONS
-    )
+    return facts_like_variables({"ansible_facts": dict.fromkeys(facts), **dict.fromkeys(known)}, NAMES, OPTIONS)
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))
@@ -31,6 +29,11 @@ def test_a_fact_that_sets_an_option_of_a_connection_is_a_lie(option: str) -> Non
     assert refused(option) == ""
 
 
+@pytest.mark.parametrize("name", ["inventory_hostname", "inventory_hostname_short", "omit", "lookup"])
+def test_a_fact_named_as_a_variable_of_every_template_is_a_lie(name: str) -> None:
+    assert f"facts of this host are named {name}, as variables of Ansible are called" in refused("distribution", name)
+
+
 def test_private_names_are_lies_and_long_lists_are_cut() -> None:
     assert "named __docker_plan, as" in refused("__docker_plan")
     assert " and 35 more, as variables" in refused(*(f"__{number:02}" for number in range(40)))
@@ -40,7 +43,23 @@ def test_real_facts_are_no_lies() -> None:
     """Names of `ansible.builtin.setup`, of our own modules and of other collections."""
     facts = (
         *("distribution", "os_family", "user_id", "user_dir", "python", "hostname", "local", "env", "ssh_host_key_rsa"),
-        *("discovered_interpreter_python", "packages", "services", "mounts", "docker0", "module_setup", "gather_subset"),
-        *("nvidia_smi", "cuda", "gpu_fleet_managed", "host_name", "default_ipv4", "system_vendor", "virtualization_role"),
+        *(
+            "discovered_interpreter_python",
+            "packages",
+            "services",
+            "mounts",
+            "docker0",
+            "module_setup",
+            "gather_subset",
+        ),
+        *(
+            "nvidia_smi",
+            "cuda",
+            "gpu_fleet_managed",
+            "host_name",
+            "default_ipv4",
+            "system_vendor",
+            "virtualization_role",
+        ),
     )
     assert refused(*facts, known=tuple(f"ansible_{name}" for name in facts)) == ""
