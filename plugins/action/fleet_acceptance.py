@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import one_line
 from ansible_collections.gpu.fleet.plugins.modules.fleet_acceptance import ARGUMENT_SPEC
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _injected_facts
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet import acceptance
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.acceptance_matrix import as_svg
 from ansible_collections.gpu.fleet.plugins.plugin_utils._plain import plain
@@ -34,10 +36,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         planned = [(str(each["name"]), plain(each["groups"])) for each in options["rounds"]]
         rounds = tuple(acceptance.Round(name, tuple(map(tuple, groups))) for name, groups in planned)
         try:
-            members = [
-                self._member(name, variables, options["gpus"], options["nics"])
-                for name in variables["ansible_play_hosts_all"]
-            ]
+            members = self._members(variables, options["gpus"], options["nics"])
             rounds = rounds or acceptance.plan(members)
         except acceptance.AcceptanceError as error:
             return {**result, "failed": True, "msg": one_line(str(error)[:_LONGEST_MESSAGE])}
@@ -65,8 +64,20 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             }
         return {**result, **self._judged(rounds, by_name, variables, options)}
 
-    def _member(self, name: str, variables: Mapping[str, Any], gpus: str, nics: str) -> acceptance.Member:
-        raw = variables["hostvars"].raw_get(name)
+    def _members(self, variables: Mapping[str, Any], gpus: str, nics: str) -> list[acceptance.Member]:
+        """The hosts of the play. One whose facts are named as variables takes no part, and has the options of another."""
+        known = {name: variables["hostvars"].raw_get(name) for name in variables["ansible_play_hosts_all"]}
+        lies = {name: "; ".join(_injected_facts.refusals(raw)) for name, raw in known.items()}
+        honest = {name: self._member(name, raw, gpus, nics) for name, raw in known.items() if not lies[name]}
+        options = next((one.options for one in honest.values()), acceptance.Options())
+        return [
+            honest[name]
+            if name in honest
+            else replace(acceptance.read_member(name, raw.get(gpus), name, options), refusal=lies[name])
+            for name, raw in known.items()
+        ]
+
+    def _member(self, name: str, raw: Mapping[str, Any], gpus: str, nics: str) -> acceptance.Member:
         self._templar.available_variables = raw
         given = {
             known: plain(self._templar.template(raw[known])) for known in (*_NAMES, "ansible_host") if known in raw

@@ -13,6 +13,7 @@ from typing import Any
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible_collections.gpu.fleet.plugins.modules.fleet_report import ARGUMENT_SPEC
+from ansible_collections.gpu.fleet.plugins.plugin_utils import _injected_facts
 from ansible_collections.gpu.fleet.plugins.plugin_utils._report import inputs, output
 from ansible_collections.gpu.fleet.plugins.plugin_utils._report.model import Host
 
@@ -47,7 +48,11 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         return {**result, "changed": False, **written, "warnings": [*warnings, *written["warnings"]]}
 
     def _evaluated(self, host: str, raw: Mapping[str, Any], warnings: list[str]) -> dict[str, Any]:
-        """The variables of a host that the report reads; those that cannot be evaluated are left out."""
+        """The variables of a host that the report reads; those that cannot be evaluated are left out, and all of a liar."""
+        lies = _injected_facts.refusals(raw)
+        if lies:
+            warnings.append(f"{host}: its variables are left out: {'; '.join(lies)}")
+            return {}
         self._templar.available_variables = raw
         values = {}
         for name in inputs.VARIABLES:

@@ -26,6 +26,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils import _injected_facts
 from ansible_collections.gpu.fleet.plugins.plugin_utils._controller import missing_collections
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.nvlink_domains import VARIABLE as NVLINK_DOMAIN
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.nvlink_domains import observed as nvlink_observed
+from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_run import PLACES
 from ansible_collections.gpu.fleet.plugins.plugin_utils._gpu_operator import OnHost
 from ansible_collections.gpu.fleet.plugins.plugin_utils._plain import named, plain
 from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import WINDOWS, platform_of
@@ -89,6 +90,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         lies = _injected_facts.refusals(variables, self._connection)
         if lies:
             return {**result, **_refused(host, lies)}
+        other = str(plain(self._task.args.get("host")) or host)
+        if other != host:
+            return {**result, **self._of_another(other, variables)}
         if "roles" not in self._task.args:
             found = self._with_imex_domain(host, self._execute_module(task_vars=variables), variables)
             # Of a role in a playbook of others, which may have names of its own.
@@ -99,8 +103,11 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         wrong = [*self._wrong_names(variables), *([refusal] if refusal else [])]
         read, unread = self._values(self._read_by_playbook(), variables)
         wrong += unread
-        if refusal or requested == NONE:
-            return {**result, **(_refused(host, wrong) if wrong else {"changed": False, "variables": read})}
+        if wrong and (refusal or requested == NONE):
+            placed = {name: value for name, value in read.items() if name in PLACES}
+            return {**result, **_refused(host, wrong), **({"variables": placed} if placed else {})}
+        if requested == NONE:
+            return {**result, **_unprinted(read)}
         given, refusals = self._given(roles, variables)
         refusals += missing_collections(collections_of(roles))
         refusals += check_forms(roles, given, _FILES.tables)
@@ -108,12 +115,26 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         try:
             found = self._planned(host, roles, values, [*unread, *refusals], variables)
             warnings = [*result["warnings"], *found.get("warnings", [])]
-            return {**result, **found, "variables": read, **({"warnings": warnings} if warnings else {})}
+            found |= {} if found.get("failed") else {"variables": read}
+            return {**result, **found, **({"warnings": warnings} if warnings else {})}
         except _MALFORMED as error:
             raise AnsibleError(
                 f"{host}: what its modules have returned cannot be used ({type(error).__name__}); look with "
                 f"`ansible {host} -m gpu.fleet.host_facts` at what replies for Python (ansible_python_interpreter)"
             ) from error
+
+    def _of_another(self, host: str, variables: Mapping[str, Any]) -> dict[str, Any]:
+        """The variables of a host that cannot be reached any more, as its own templates have them."""
+        raw, own = variables["hostvars"].raw_get(host), self._templar.available_variables
+        lies = _injected_facts.refusals(raw)
+        if lies:
+            return _refused(host, lies)
+        try:
+            self._templar.available_variables = raw
+            read, unread = self._values(self._read_by_playbook(), raw)
+        finally:
+            self._templar.available_variables = own
+        return _refused(host, unread) if unread else _unprinted(read)
 
     def _planned(
         self,
@@ -261,7 +282,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             for name in groups.get(domain) or groups["all"]:
                 raw = self._templar.available_variables = hosts.raw_get(name)
                 named = plain(self._templar.template(raw.get(NVLINK_DOMAIN, "")))
-                if name == host or str(named or "") == domain:
+                # Whose lies could give the address of another one.
+                if name == host or (str(named or "") == domain and not _injected_facts.refusals(raw)):
                     given = (plain(self._templar.template(raw.get(one, ""))) for one in _ADDRESSES)
                     nodes.append(str(next(filter(None, given), name)))
         finally:
@@ -326,6 +348,11 @@ class _Observation:
     warnings: list[Any] = field(default_factory=list)
     prediction: dict[str, Any] | None = None
     health: dict[str, Any] | None = None
+
+
+def _unprinted(read: Mapping[str, Any]) -> dict[str, Any]:
+    """A result with variables, which -v does not print: a user may have put a password where none belongs."""
+    return {"changed": False, "variables": read, "_ansible_verbose_override": True}
 
 
 def _not_evaluated(name: str, error: Exception) -> str:

@@ -26,8 +26,8 @@ options:
     description:
       - The file to write. Without it, none is written.
       - The variable C(gpu_fleet_result_file) is used before it, from the command line, the play or the inventory as the
-        first host of the play has it; from the inventory only with C(inject_facts_as_vars = false), since a host could
-        set it otherwise.
+        first host of the play has it; not from the inventory where this host has a fact of that name, which
+        C(inject_facts_as_vars) would make the variable.
       - A relative path is one below the directory in which the run was started.
     type: path
     env:
@@ -79,11 +79,12 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
         for host in hosts:
             self._host(host)
         # What the inventory has is known by host only; each costs time, and the file is one for all.
-        found = variables["hostvars"][hosts[0]].get(VARIABLE) if hosts else None
-        if found and constants.INJECT_FACTS_AS_VARS and VARIABLE not in variables:
+        known = variables["hostvars"][hosts[0]] if hosts else {}
+        found = known.get(VARIABLE)
+        if found and constants.INJECT_FACTS_AS_VARS and VARIABLE in known["ansible_facts"]:
             self._display.warning(
-                f"{VARIABLE} is not taken from the inventory, since inject_facts_as_vars is true and a host could set "
-                "it; set inject_facts_as_vars = false in the section [defaults] of ansible.cfg"
+                f"{VARIABLE} is not taken from the inventory, since {hosts[0]} has a fact of that name and "
+                "inject_facts_as_vars is true: a host must not set variables"
             )
             found = None
         of_play = variables.get(VARIABLE)

@@ -19,6 +19,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.remedy_run import
     support_case,
 )
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_plan import RollingError
+from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_run import placed
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_state import StateError
 
 
@@ -28,10 +29,11 @@ def remedy_plan(
     recorded_before: Mapping[str, Any],
     previous: Mapping[str, Any],
     time: str,
+    places: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """The plan for `entries`; see the filter's documentation."""
     return plan_remedies(
-        entries,
+        placed(entries, places or {}),
         variables,
         recorded_before["states"],
         previous,

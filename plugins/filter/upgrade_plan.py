@@ -11,7 +11,7 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_plan import RollingError
-from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_run import plan_run
+from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_run import placed, plan_run
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_state import StateError
 
 
@@ -21,10 +21,11 @@ def upgrade_plan(
     states: Sequence[Mapping[str, Any]],
     previous: Mapping[str, Any],
     time: str,
+    places: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """The plan for `entries`; see the filter's documentation."""
     try:
-        return plan_run(entries, variables, states, previous, time, token=secrets.token_hex(3))
+        return plan_run(placed(entries, places or {}), variables, states, previous, time, token=secrets.token_hex(3))
     except (RollingError, StateError) as error:
         raise AnsibleFilterError(str(error)) from None
 

@@ -94,6 +94,13 @@ options:
     elements: str
     default: []
     version_added: 1.1.0
+  host:
+    description:
+      - With O(roles=none), another host of the inventory whose O(variables) are returned, with what its templates have
+        there, such as one that cannot be reached any more.
+      - It is handled on the controller and not passed to the host.
+    type: str
+    version_added: 1.1.0
 seealso:
   - module: gpu.fleet.nvidia_smi_facts
   - module: gpu.fleet.cuda_facts
@@ -336,6 +343,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "roles": {"type": "raw"},
     "judge": {"type": "bool", "default": False},
     "variables": {"type": "list", "elements": "str", "default": []},
+    "host": {"type": "str"},
 }
 
 

@@ -498,6 +498,8 @@ def judge(
         found = (*found, below[name]) if name in below and not common else found
         # What a host computes alone has no cause in common with others.
         found = (*found, *(read[name][1] if members[name].options.tests else ()))
+        # One that has begun to lie by its facts since the rounds were planned.
+        found = (*found, *filter(None, [members[name].refusal]))
         if found:
             problems[name] = found
     measured = {name: found for name, (found, _wrong) in read.items() if found}

@@ -18,6 +18,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._common.drain_reason imp
 )
 
 from .documents import WHAT_TO_DO, FormError, Placement, read
+from .nvlink_domains import VARIABLE as NVLINK_DOMAIN
 from .nvlink_domains import contradictions, domain_lines, domains_of, member_of, undeclared
 from .rolling_plan import Host, Options, RollingError, plan_lines, postponed, read_options, read_truth, rolling_plan
 from .rolling_state import FAILED, PLANNED, HostState, begin, read_state, remaining
@@ -42,6 +43,8 @@ _SLURM = ("slurm_directory", "slurm_host", "slurm_node")
 _OTHERS = ("commands", "directory", "group", "hooks", "reboot", "unit", *_SLURM, *_KUBERNETES)
 """Variables that the playbook reads itself."""
 VARIABLES = (*_OPTIONS, *_OTHERS)
+PLACES = {f"{PREFIX}group": "group", f"{PREFIX}unit": "unit", NVLINK_DOMAIN: "domain"}
+"""What the inventory has of a host, refused ones as well, by the name in its entry."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +153,16 @@ def plan_run(
             *domain_lines(domains),
             *plan_lines(plan),
         ],
+    }
+
+
+def placed(
+    entries: Mapping[str, Mapping[str, Any]], places: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Mapping[str, Any]]:
+    """The entries with group, unit and domain out of each host's variables; what an entry has itself counts."""
+    return {
+        name: {**{PLACES[known]: value for known, value in places.get(name, {}).items() if known in PLACES}, **entry}
+        for name, entry in entries.items()
     }
 
 
