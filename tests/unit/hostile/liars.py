@@ -113,7 +113,7 @@ def variables(trap: Trap) -> dict[str, Any]:
     of_ansible = {
         **dict.fromkeys(("ansible_sftp_executable", "ansible_scp_executable"), str(trap.program)),
         **dict.fromkeys(("ansible_control_path_dir", "ansible_remote_tmp", "omit"), str(trap.written)),
-        **dict.fromkeys(("inventory_hostname", "inventory_hostname_short"), "../trap/planted"),
+        **dict.fromkeys(("inventory_hostname", "inventory_hostname_short"), "../../trap/planted"),
     }
     return {**public, **private, **known, **of_ansible}
 
@@ -224,7 +224,10 @@ def liar(
     results = {"*": {"changed": False, "rc": 0, "stdout": "x", "stderr": "x", "content": "eA==", "encoding": "base64"}}
     for name, result in honest.modules().items():
         results[name] = {**results["*"], **(result[-1] if isinstance(result, list) else result)}
-    lies = {name: lie(result, honest.system) for name, result in results.items()}
+    # A file of its own choice, wherever the controller fetches one.
+    fetched = {"slurp": {**results["*"], "source": "/x"}, "stat": {"stat": {"exists": True, "isdir": False}}}
+    named = fetched if kind == "variables" else {}
+    lies = {name: lie(result, honest.system) for name, result in {**results, **named}.items()}
     replies.write_text(
         json.dumps({"lies": lies, "honest": {name: json.dumps(result) for name, result in results.items()}})
     )
