@@ -90,7 +90,7 @@ def test_2_a_job_is_named_and_left_alone() -> None:
 
 
 def test_3_a_local_connection_is_never_rebooted() -> None:
-    result = play(f"{DIRECTORY}/local.yml", "--extra-vars", "nvidia_driver_reboot=if_required", succeeds=False)
+    result = play(f"{DIRECTORY}/local.yml", succeeds=False)
     assert "which is not possible over a local connection" in messages(result)
     assert "Rebooting" not in result.output
 

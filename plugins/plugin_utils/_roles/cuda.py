@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ...module_utils._common.masking import masked
 from ...module_utils._knowledge.cuda import DRIVER_OF_CUDA
 from .._compatibility import CompatibilityRequest, RequestedGpu, check, fits, read_gpus
 from .._platforms import platform_of
@@ -539,6 +540,7 @@ def _tasks(
                 "version": version,
                 "directory": f"{LINK}-{version}",
                 "sha256": one.sha256,
+                "source": masked(one.url),
                 "is_ours": version in recorded.get("runfiles", {}),
             }
             for version, one in request.runfiles.items()
@@ -780,4 +782,5 @@ PLANNER = Planner(
         "toolkits": _toolkits,
     },
     tables=(TABLES,),
+    reads=("cuda_debian_mirror",),
 )

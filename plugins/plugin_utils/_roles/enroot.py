@@ -422,4 +422,7 @@ def _content(result: Mapping[str, Any]) -> str | None:
         raise ValueError("content") from error
 
 
-PLANNER = Planner({"request": request, "plan": plan, "dependencies": dependencies, "plugin": plugin})
+PLANNER = Planner(
+    {"request": request, "plan": plan, "dependencies": dependencies, "plugin": plugin},
+    reads=("enroot_hooks", "enroot_job_gpus", "enroot_pyxis"),
+)

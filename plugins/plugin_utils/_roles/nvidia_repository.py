@@ -46,6 +46,8 @@ _KEYRING = re.compile(r"/var/[^/]+/[^/]+-keyring\.gpg$")
 _ENTRY = re.compile(r"/etc/(apt/sources\.list\.d|yum\.repos\.d)/.")
 
 _KEYS = "__nvidia_repository_keys"
+# The repository package of a driver.
+_OF_DRIVER = ("nvidia_driver_local_repository", "nvidia_driver_local_repository_sha256")
 Keys = Mapping[str, Mapping[str, Any]]
 
 
@@ -374,6 +376,9 @@ def _shown(url: str) -> str:
 def _requests(variables: Mapping[str, Any], given: Mapping[str, Any]) -> list[Request]:
     """Those of the role's variables, or what a role has `needed` that includes this one, which no -e can change."""
     needed = {f"nvidia_repository_{name}": value for name, value in (given.get("needed") or {}).items()}
+    if needed.get("nvidia_repository_state") == "present" and LOCAL in needed["nvidia_repository_repositories"]:
+        source, sha256 = (variables[name] for name in _OF_DRIVER)
+        needed["nvidia_repository_local"] = [{"source": source, "sha256": sha256}]
     values = {**variables, **needed}
     return [Request.read(values, name) for name in values["nvidia_repository_repositories"]]
 
@@ -384,9 +389,9 @@ def _plans(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mappin
 
 
 def _definitions(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    host = Host.of(facts)
-    found = {one.name: define(one, host, variables[_KEYS]) for one in _requests(variables, given) if one.is_signed}
-    return {"definitions": found}
+    host, requests = Host.of(facts), _requests(variables, given)
+    found = {one.name: define(one, host, variables[_KEYS]) for one in requests if one.is_signed}
+    return {"definitions": found, "local": [dict(package) for one in requests for package in one.local]}
 
 
 def _sorted(_variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -394,5 +399,9 @@ def _sorted(_variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapp
 
 
 PLANNER = Planner(
-    {"plan": _plans, "definitions": _definitions, "packages": _sorted}, tables=(_KEYS,), secret=("definitions",)
+    {"plan": _plans, "definitions": _definitions, "packages": _sorted},
+    tables=(_KEYS,),
+    secret=("definitions",),
+    others=_OF_DRIVER,
+    reads=("nvidia_repository_attempts",),
 )

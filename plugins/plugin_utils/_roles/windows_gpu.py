@@ -364,4 +364,8 @@ def _found(given: Mapping[str, Any]) -> WindowsFound:
     )
 
 
-PLANNER = Planner({"request": _request, "plan": _plan, "verify": _verify}, collections=("ansible.windows",))
+PLANNER = Planner(
+    {"request": _request, "plan": _plan, "verify": _verify},
+    collections=("ansible.windows",),
+    reads=("windows_gpu_cuda", "windows_gpu_cudnn", "windows_gpu_driver", "windows_gpu_reboot_timeout"),
+)

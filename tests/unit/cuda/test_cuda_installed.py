@@ -51,7 +51,7 @@ def recorded(drift: tuple[str, ...] = (), **data: Any) -> dict[str, Any]:
 def test_tasks_read_what_the_plan_has(system: dict[str, str], variables: dict[str, Any]) -> None:
     plan = cuda({}, system, **variables)
     known = {
-        "plan": plan,
+        "plan": {**plan, "variables": dict.fromkeys(PLANNERS["cuda"].reads)},
         "environment": stage("environment", {"forward": [], "components": {}}, system, **variables),
         "packages": stage("packages", {"obsolete": plan["obsolete"]}, system, facts={"packages": []}, **variables),
         "compiler": plan["compilers"][0],
@@ -239,6 +239,7 @@ def test_a_damaged_runfile_is_installed_again_and_an_intact_one_stays() -> None:
         "version": "12.9",
         "directory": "/usr/local/cuda-12.9",
         "sha256": "a" * 64,
+        "source": "https://mirror.example.com/cuda.run",
         "is_ours": True,
     }
     plan = cuda({"record": recorded(("/usr/local/cuda-12.9/bin/nvcc",), **data)}, DEBIAN, **OF_RUNFILES)

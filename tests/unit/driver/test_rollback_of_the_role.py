@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.driver.plans import stage
+from tests.unit.driver.plans import PLANNER, RoleData, stage
 from tests.unit.plays import run_play
 
 pytestmark = pytest.mark.plays
@@ -52,8 +52,9 @@ def roll_back(directory: Path, part: str, written_by_this_run: bool) -> str:
         "__nvidia_driver_program_directories": [str(directory)],
     }
     given = {name: value for name, value in variables.items() if name.startswith("nvidia_driver_")}
-    variables["__nvidia_driver_plan"] = stage("plan", facts, **given, nvidia_driver_runfile_sha256="0" * 64)
-    variables["nvidia_driver_module_build"] = "precompiled"
+    plan = stage("plan", facts, **given, nvidia_driver_runfile_sha256="0" * 64)
+    read = {**RoleData.read().defaults(["nvidia_driver"]), **given, "nvidia_driver_module_build": "precompiled"}
+    variables["__nvidia_driver_plan"] = {**plan, "variables": {name: read[name] for name in PLANNER.reads}}
     include = {"name": "gpu.fleet.nvidia_driver", "tasks_from": f"rollback/{part}.yml"}
     message = {"content": "{{ ansible_failed_result.msg }}", "dest": str(directory / "message"), "mode": "0644"}
     change = {
