@@ -40,7 +40,7 @@ FILES = {
 # Ansible evaluates these without braces.
 EXPRESSIONS = ("when", "until", "changed_when", "failed_when", "break_when", "that", "var")
 JINJA = Environment(extensions=["jinja2.ext.do", "jinja2.ext.loopcontrols"])
-ANY = "a variable of any name"
+ANY, VARIABLES = "a variable of any name", "variables"
 
 
 class _Loader(yaml.SafeLoader):
@@ -52,7 +52,7 @@ _Loader.add_multi_constructor("!", lambda _loader, _suffix, _node: None)
 
 @dataclass(frozen=True)
 class Read:
-    """A public variable in an expression: the registered result that it is read of, and where it is in the YAML."""
+    """A public variable in an expression: what it is read of, empty for itself, and where it is in the YAML."""
 
     name: str
     of: str = ""
@@ -84,9 +84,10 @@ def _of_template(text: str) -> Iterator[tuple[str, str]]:
     taken: set[int] = set()
     node: Any
     for node in tree.find_all((nodes.Getattr, nodes.Getitem)):
-        if _last(node) in NAMES and _last(node.node) == "variables":
+        if _last(node) in NAMES:
             taken |= {id(node), id(getattr(node, "arg", None))}
-            yield _last(node), _last(node.node.node)
+            of = _last(node.node)
+            yield _last(node), f"{_last(node.node.node)}.{of}" if of == VARIABLES else of
         is_of_host = _last(node.node) == "vars" or _last(getattr(node.node, "node", None)) == "hostvars"
         if is_of_host and isinstance(node, nodes.Getitem) and not isinstance(node.arg, nodes.Const):
             yield ANY, ""
@@ -114,14 +115,23 @@ def _tasks(data: Any) -> Iterator[dict[str, Any]]:
 
 
 def returned(paths: Iterable[Path]) -> dict[str, set[str]]:
-    """By registered result the public variables that tasks of these files have in it."""
+    """The public variables that these files get from doors, by what they are read of."""
+    data = [list(yaml.load_all(FILES[path], _Loader)) for path in paths if path.suffix == ".yml"]
+    lists = {key: value for part in _tasks(data) for key, value in part.items() if isinstance(value, list)}
     found: dict[str, set[str]] = {}
-    for path in paths:
-        for task in _tasks(list(yaml.load_all(FILES[path], _Loader)) if path.suffix == ".yml" else ()):
-            names = (task.get("gpu.fleet.host_facts") or {}).get("variables", ())
-            role = (task.get("gpu.fleet.role_plan") or {}).get("role", "")
-            if "register" in task and (names or role):
-                found.setdefault(task["register"], set()).update(names or PLANNERS[role].reads)
+    for task in _tasks(data):
+        names = (task.get("gpu.fleet.host_facts") or {}).get("variables", [])
+        if isinstance(names, str):
+            names = [one for name in re.findall(r"\w+", names) for one in lists.get(name, [])]
+        role = (task.get("gpu.fleet.role_plan") or {}).get("role", "")
+        if "register" in task:
+            of = f"{task['register']}.{VARIABLES}"
+            found.setdefault(of, set()).update(names, PLANNERS[role].reads if role in PLANNERS else ())
+    for part in _tasks(data):
+        for key, value in part.items():
+            alias = re.fullmatch(r"\{\{ (\w+\.variables) \}\}", value) if isinstance(value, str) else None
+            if alias and key != VARIABLES:
+                found[key] = found.get(alias[1], set())
     return found
 
 
@@ -192,20 +202,22 @@ def exception(path: Path, read: Read) -> Allowed | None:
 @pytest.mark.parametrize("name", sorted(TREES))
 def test_variables_are_read_of_results(name: str) -> None:
     known = returned(TREES[name])
-    read = {(path, one) for path in TREES[name] for one in reads(FILES[path], path.suffix)}
     wrong = {
-        f"{path}: {one.name} of {one.of or 'no result'} in {'/'.join(one.keys)}"
-        for path, one in read
-        if one.name not in known.get(one.of, ()) and (one.of or not exception(path, one))
+        f"{path}: {one.name} of {one.of or 'nothing'} in {'/'.join(one.keys)}"
+        for path in TREES[name]
+        for one in reads(FILES[path], path.suffix)
+        if one.name not in known.get(one.of, ()) and not exception(path, one)
     }
     assert sorted(wrong) == []
-    # A door evaluates what it returns, so that a variable too many may fail a host.
-    used = {one.name for _path, one in read if one.of}
-    assert {one for names in known.values() for one in names} - used == set()
+
+
+def test_planners_return_no_variable_that_no_task_reads() -> None:
+    read = {one.name for path, text in FILES.items() for one in reads(text, path.suffix) if one.of}
+    assert {name for planner in PLANNERS.values() for name in planner.reads} - read == set()
 
 
 def test_each_exception_is_needed() -> None:
-    rows = {exception(path, one) for path, text in FILES.items() for one in reads(text, path.suffix) if not one.of}
+    rows = {exception(path, one) for path, text in FILES.items() for one in reads(text, path.suffix)}
     assert {*EXCEPTIONS} - rows == set()
 
 
@@ -230,13 +242,13 @@ def test_each_exception_is_needed() -> None:
         "a: \"{{ hostvars[x]['docker_' ~ y] }}\"",
         "a: \"{{ groups['all'] | map('extract', hostvars, 'docker_users') }}\"",
         "a: '{{ ansible_facts.docker_users }}'",
-        # Of what nobody knows whether it is a result.
+        # Of what is no result of a door.
         "a: '{{ __docker_variables.docker_users }}'",
     ],
 )
 def test_the_search_finds(text: str) -> None:
     (found, *_more) = reads(text)
-    assert not found.of
+    assert found.name in ("docker_purge", "docker_users", ANY) and not found.of.endswith(".variables")
 
 
 @pytest.mark.parametrize(
@@ -257,7 +269,7 @@ def test_the_search_does_not_find(text: str) -> None:
     "text", ["__x.variables.docker_users", "__x['variables']['docker_users']", "hostvars[y].__x.variables.docker_users"]
 )
 def test_the_search_tells_the_result(text: str) -> None:
-    assert reads(f'a: "{{{{ {text} | default(1) }}}}"') == [Read("docker_users", "__x", ("a",))]
+    assert reads(f'a: "{{{{ {text} | default(1) }}}}"') == [Read("docker_users", "__x.variables", ("a",))]
 
 
 def test_playbooks_have_the_files_that_they_include() -> None:
