@@ -584,5 +584,6 @@ PLANNER = Planner(
         "smoke": _smoke,
         "seen": _seen,
     },
-    others=("docker_state",),
+    others=("docker_daemon_conflict", "docker_state"),
+    reads=("docker_daemon_conflict",),
 )

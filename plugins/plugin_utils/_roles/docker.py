@@ -927,6 +927,7 @@ def _secrets(variables: Mapping[str, Any], facts: Mapping[str, Any], _found: Map
     authorities = {_read_registry(one).certificate: f"{one['ca'].strip()}\n" for one in given if one.get("ca")}
     return {
         "secrets": request.secrets,
+        "daemon_options": variables["docker_daemon_options"],
         "drop_in": request.drop_in,
         "repository": _repository(request, Host.of(facts)),
         "passwords": {str(one["registry"]): one["password"] for one in given if one.get("password")},
@@ -982,4 +983,5 @@ PLANNER = Planner(
         "pull": _pull,
     },
     secret=("secrets",),
+    reads=("docker_daemon_conflict", "docker_image_exports", "docker_purge", "docker_users"),
 )

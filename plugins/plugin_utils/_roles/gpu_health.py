@@ -42,6 +42,7 @@ CONTAINER, JUDGE, REPORTS = "container", "judge", "reports"
 """Steps: prove by a container that it reaches the GPUs, run the module gpu_health, write its verdict to files."""
 _DRIVER_VERSION = "nvidia_driver_version"
 _EXPECTED_GPUS = "gpu_fleet_expected_gpus"
+_EVIDENCE = ("gpu_fleet_evidence", "gpu_fleet_evidence_directory", "gpu_fleet_evidence_fetch_to")
 _OPTIONS = ("policy", "ignore", "ignore_vulnerabilities", "tests", "pytorch_python", "kernel_log", "history")
 """Options of the module that are variables of the role, besides `expected`."""
 _REFUSED: Mapping[str, Collection[str]] = {"never": (), FAIL: (FAIL,), WARN: (WARN, FAIL)}
@@ -472,5 +473,6 @@ PLANNER = Planner(
         "evidence": gpu_health_evidence.files,
         "fetched": gpu_health_evidence.fetched,
     },
-    others=(TOOLKIT_MODE, _DRIVER_VERSION, _EXPECTED_GPUS),
+    others=(TOOLKIT_MODE, _DRIVER_VERSION, _EXPECTED_GPUS, *_EVIDENCE),
+    reads=(*_EVIDENCE, "gpu_health_container_archive", "gpu_health_container_image", "gpu_health_kernel_log"),
 )

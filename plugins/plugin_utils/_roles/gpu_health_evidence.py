@@ -9,6 +9,7 @@ more than it ever keeps.
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,12 +22,14 @@ _DIRECTORY = re.compile(r"(?:/(?!\.\./)[^/\n]+)*/[0-9]{8}T[0-9]{6}Z")
 
 
 def files(_variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The names that are looked at. `evidence`: directory and files, as the modules return them."""
+    """The names of files and directory. `evidence`: those that the modules return."""
     evidence = given["evidence"]
     names = [str(name) for name in evidence.get("files") or ()]
-    is_named = _DIRECTORY.fullmatch(str(evidence.get("directory") or "")) is not None
+    directory = str(evidence.get("directory") or "")
+    is_named = _DIRECTORY.fullmatch(directory) is not None
     found = [name for name in names if is_named and _FILE.fullmatch(name)][:_MOST_FILES]
-    return {"files": found, "others": len(names) - len(found)}
+    name = posixpath.basename(directory) if is_named else ""
+    return {"name": name, "files": found, "others": len(names) - len(found)}
 
 
 def fetched(_variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -275,4 +275,5 @@ def _hooked(_variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Map
 PLANNER = Planner(
     {"plan": _plan, "follow_up": _follow_up, "hooks": _hooks, "hooked": _hooked},
     others=(_EVIDENCE, _EVIDENCE_DIRECTORY, _FETCH_TO),
+    reads=("gpu_state_cdi_specification", "gpu_state_reboot_timeout"),
 )

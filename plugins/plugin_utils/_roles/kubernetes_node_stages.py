@@ -200,4 +200,5 @@ PLANNER = Planner(
         "removal": _removal,
     },
     others=OTHERS,
+    reads=("kubernetes_node_api_host", "kubernetes_node_directory", "kubernetes_node_name"),
 )

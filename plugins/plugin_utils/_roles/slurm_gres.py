@@ -443,6 +443,11 @@ NODE_LINE, GRES_CONF, RESTART = "write_node_line", "write_gres_conf", "restart_s
 """Steps."""
 
 
+def _request(variables: Mapping[str, Any], _facts: Mapping[str, Any], _given: Mapping[str, Any]) -> Plan:
+    """Refuses what is wrong whatever the node has."""
+    return Plan(refusals=Request.read(variables).refusals)
+
+
 def _plan(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
     """What the files have to have."""
     found = asdict(slurm_gres(Request.read(variables), Found(**{one.name: given[one.name] for one in fields(Found)})))
@@ -484,4 +489,16 @@ def _read(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mappin
     return Plan(refusals=(f"slurmd -G does not take the new {variables['slurm_gres_file']}: {reason}",))
 
 
-PLANNER = Planner({"plan": _plan, "changes": _changes, "read": _read})
+PLANNER = Planner(
+    {"request": _request, "plan": _plan, "changes": _changes, "read": _read},
+    reads=(
+        "slurm_gres_controller",
+        "slurm_gres_directory",
+        "slurm_gres_file",
+        "slurm_gres_mig_minors",
+        "slurm_gres_node",
+        "slurm_gres_node_file",
+        "slurm_gres_node_file_hosts",
+        "slurm_gres_running_jobs",
+    ),
+)
