@@ -85,6 +85,10 @@ def aimed(trap: Trap) -> dict[str, Any]:
         "gpu_fleet_upgrade_hooks": {"before_drain": [str(trap.tasks)]},
         **{name: str(trap.written) for name in written},
         "gpu_fleet_result_file": str(trap.written / "run.json"),
+        # Of roles in a playbook of others.
+        **{name: [str(trap.tasks)] for name in ("gpu_state_hooks_before", "gpu_state_hooks_after")},
+        **dict.fromkeys(("kubernetes_node_api_host", "slurm_gres_controller"), "localhost"),
+        "backend_ai_agent_requirements": str(trap.program),
     }
 
 
@@ -105,7 +109,7 @@ def variables(trap: Trap) -> dict[str, Any]:
         **{name: [str(trap.tasks)] for name in ("gpu_state_hooks_before", "gpu_state_hooks_after")},
         **{name: str(trap.written) for name in names if re.search("_(dir|directory|json|junit|to|file|path)$", name)},
         "gpu_fleet_upgrade_slurm_host": "localhost",
-        "kubernetes_node_api_host": "localhost",
+        **dict.fromkeys(("kubernetes_node_api_host", "slurm_gres_controller"), "localhost"),
     }
     private = {name: str(trap.tasks) for name in names if name.startswith("__")}
     public = dict.fromkeys(public_names().names, str(trap.written))
@@ -212,7 +216,7 @@ def kinds() -> tuple[str, ...]:
 
 
 def liar(
-    directory: Path, kind: str, honest: MockHost, trap: Trap, kib: int = _LARGEST_KIB, honest_modules: int = 0
+    directory: Path, kind: str, honest: MockHost, trap: Trap, *, kib: int = _LARGEST_KIB, honest_modules: int = 0
 ) -> dict[str, Any]:
     """The variables of a host that replies to every module with this lie, made in a new directory.
 
@@ -232,8 +236,6 @@ def liar(
         json.dumps({"lies": lies, "honest": {name: json.dumps(result) for name, result in results.items()}})
     )
     paths = {"log": str(directory / "modules"), "replies": str(replies)}
-    program.write_text(
-        _PROGRAM.format(python=os.path.realpath(sys.executable), honest_modules=honest_modules, **paths)
-    )
+    program.write_text(_PROGRAM.format(python=os.path.realpath(sys.executable), honest_modules=honest_modules, **paths))
     program.chmod(0o755)
     return {"ansible_connection": "local", "ansible_python_interpreter": str(program)}

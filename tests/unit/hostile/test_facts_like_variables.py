@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import pytest
-
 from ansible_collections.gpu.fleet.plugins.plugin_utils._injected_facts import _options_of_ansible, facts_like_variables
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import public_names
 
