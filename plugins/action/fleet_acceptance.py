@@ -65,7 +65,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         return {**result, **self._judged(rounds, by_name, variables, options)}
 
     def _members(self, variables: Mapping[str, Any], gpus: str, nics: str) -> list[acceptance.Member]:
-        """The hosts of the play. One whose facts are named as variables takes no part, and has the options of another."""
+        """The hosts of the play. One whose facts are named as variables takes no part, with the options of another."""
         known = {name: variables["hostvars"].raw_get(name) for name in variables["ansible_play_hosts_all"]}
         lies = {name: "; ".join(_injected_facts.refusals(raw)) for name, raw in known.items()}
         honest = {name: self._member(name, raw, gpus, nics) for name, raw in known.items() if not lies[name]}

@@ -48,7 +48,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         return {**result, "changed": False, **written, "warnings": [*warnings, *written["warnings"]]}
 
     def _evaluated(self, host: str, raw: Mapping[str, Any], warnings: list[str]) -> dict[str, Any]:
-        """The variables of a host that the report reads; those that cannot be evaluated are left out, and all of a liar."""
+        """The variables of a host that the report reads, without those that cannot be evaluated, and none of a liar."""
         lies = _injected_facts.refusals(raw)
         if lies:
             warnings.append(f"{host}: its variables are left out: {'; '.join(lies)}")

@@ -29,6 +29,7 @@ def remedy_plan(
     recorded_before: Mapping[str, Any],
     previous: Mapping[str, Any],
     time: str,
+    *,
     places: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """The plan for `entries`; see the filter's documentation."""

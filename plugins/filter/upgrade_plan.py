@@ -21,6 +21,7 @@ def upgrade_plan(
     states: Sequence[Mapping[str, Any]],
     previous: Mapping[str, Any],
     time: str,
+    *,
     places: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """The plan for `entries`; see the filter's documentation."""

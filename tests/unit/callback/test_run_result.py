@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import sys
 from collections.abc import Mapping
@@ -22,7 +23,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._run_result import (
 )
 
 from tests.conftest import ROOT
-from tests.unit.plays import run_play, unreachable
+from tests.unit.plays import ansible_playbook, run_play, unreachable
 from tests.unit.site.converged import STATE, WITHOUT_CONTAINER, converged
 from tests.unit.site.mock_host import MockHost, run_site
 
@@ -172,6 +173,33 @@ def test_a_host_without_a_task_is_listed(tmp_path: Path) -> None:
     play = {"hosts": "all", "gather_facts": False, "vars": {"gpu_fleet_result_file": str(target)}}
     run_play(tmp_path, {**play, "pre_tasks": [], "tasks": []}, env=ENABLED)
     assert _read(target)["hosts"]["localhost"]["status"] == "not_run"
+
+
+@pytest.mark.parametrize("fact", ["other", "gpu_fleet_result_file"])
+def test_with_injected_facts_a_host_does_not_name_the_file(tmp_path: Path, fact: str) -> None:
+    files = {name: tmp_path / f"{name}.json" for name in ("own", "trap", "hosts", "plays")}
+    (tmp_path / "library").mkdir()
+    module = tmp_path / "library" / "lie"
+    reply = json.dumps({"ansible_facts": {fact: str(files["trap"])}})
+    module.write_text(f"#!/bin/sh\n# WANT_JSON\necho '{reply}'\n")
+    host = {"gpu_fleet_result_file": str(files["own"]), "ansible_connection": "local", **LOCAL}
+    files["hosts"].write_text(json.dumps({"all": {"hosts": {"gpu1": host}}}))
+    actions = ("lie", "ansible.builtin.debug")
+    plays = [{"hosts": "all", "gather_facts": False, "tasks": [{action: {}}]} for action in actions]
+    files["plays"].write_text(json.dumps(plays))
+    env = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
+        "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".cache" / "collections"),
+        "ANSIBLE_LIBRARY": str(tmp_path / "library"),
+        "ANSIBLE_HOME": str(tmp_path),
+        "ANSIBLE_INJECT_FACT_VARS": "true",
+        **ENABLED,
+    }
+    done = ansible_playbook("-i", files["hosts"], files["plays"], env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    # Of the first play it is known, before the host has said anything.
+    assert (files["own"].exists(), files["trap"].exists()) == (True, False)
+    assert ("gpu1 has a fact of that name" in done.stderr) == (fact == "gpu_fleet_result_file")
 
 
 def test_a_file_that_cannot_be_written_is_a_warning(tmp_path: Path) -> None:

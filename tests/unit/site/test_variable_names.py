@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.remedies import PREFIX as REMEDIATE_PREFIX
+from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_run import PREFIX
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import public_names
 from ansible_collections.gpu.fleet.plugins.plugin_utils._variable_names import GIVEN, OF_PLAYBOOKS, STRICT
 
@@ -133,3 +135,13 @@ def test_each_variable_of_playbooks_is_read_by_one_and_documented() -> None:
     documented = [name for name in (*OF_PLAYBOOKS, *GIVEN) if name not in inner]
     assert [name for name in documented if not any(name in page for page in pages)] == []
     assert [name for name in (*short, *GIVEN) if not any(short.get(name, name) in text for text in code)] == []
+
+
+@pytest.mark.parametrize(("parts", "prefix"), [(("upgrade",), PREFIX), (("upgrade", "remediate"), REMEDIATE_PREFIX)])
+def test_upgrade_and_remediate_read_all_their_variables(parts: tuple[str, ...], prefix: str) -> None:
+    given: dict[str, list[str]] = {}
+    for part in parts:
+        given |= yaml.safe_load((ROOT / "playbooks" / f"{part}_tasks" / "vars.yml").read_text())
+    lists = [names for key, names in given.items() if key.endswith(("_read", "_read_later"))]
+    read = [name for names in lists for name in names if name.startswith(prefix)]
+    assert sorted(read) == sorted(name for name in OF_PLAYBOOKS if name.startswith(prefix))

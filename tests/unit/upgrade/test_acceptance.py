@@ -252,6 +252,13 @@ def test_the_only_pair_of_two_hosts_blames_both() -> None:
     assert {*found.problems} == {"n000", "n001"}
 
 
+def test_a_host_that_has_begun_to_lie_is_a_problem() -> None:
+    cluster = members(3)
+    cluster["n001"] = replace(cluster["n001"], refusal="its facts are named as variables")
+    found = judge([], cluster)
+    assert dict(found.problems) == {"n001": ("its facts are named as variables",)}
+
+
 def test_a_lost_host_is_a_problem() -> None:
     found = judge([], members(1), lost={"n009": "it could not be reached or read"})
     assert found.problems == {"n009": ("it could not be reached or read",)}

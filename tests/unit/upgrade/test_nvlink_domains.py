@@ -26,7 +26,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.nvlink_domains im
     undeclared,
 )
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.remedy_run import plan_remedies
-from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_run import plan_run
+from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_run import placed, plan_run
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_state import advance, begin
 from ansible_collections.gpu.fleet.plugins.plugin_utils._report import sections
 from ansible_collections.gpu.fleet.plugins.plugin_utils._report.inputs import read_host as read_report
@@ -385,3 +385,16 @@ def test_the_report_shows_domains_and_what_needs_action() -> None:
     (action,) = [one for one in sections.actions(hosts) if one.row == "nvlink_domain_unset"]
     assert [host.host for host in action.hosts] == [*NAMES[:3]]
     assert "no host has a Fabric Manager here" in action.what_to_do
+
+
+def test_a_host_without_an_entry_of_its_own_has_its_place_by_the_inventory() -> None:
+    """One that was refused or could not be reached."""
+    entries = {"a": {"needs": ["nvidia_driver"]}, "b": {"is_missing": True}, "c": {"is_missing": True, "domain": "d"}}
+    variables = {"gpu_fleet_nvlink_domain": "rack1", "gpu_fleet_upgrade_on_busy": "skip"}
+    found = placed(entries, {"a": variables, "b": variables, "c": variables})
+    assert found == {
+        "a": {"needs": ["nvidia_driver"], "domain": "rack1"},
+        "b": {"is_missing": True, "domain": "rack1"},
+        "c": {"is_missing": True, "domain": "d"},
+    }
+    assert plan_run(found, {"gpu_fleet_upgrade_canaries": 0}, [], {}, NOW)["order"] == []
