@@ -9,6 +9,7 @@ import base64
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from ansible.template import Templar
 from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.distributions import PLATFORMS
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_repository import Host, Request, define, plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
 
 from tests.unit.conftest import ROOT
 
@@ -355,3 +357,20 @@ def test_replies_are_reported_apart(name: str) -> None:
     assert role["signature_is_wrong"] is signature
     assert role["response_is_retryable"] is retryable
     assert role["error_message"] == ERROR_MESSAGES[name]
+
+
+@pytest.mark.parametrize(("needed", "source"), [(None, "/own.deb"), ("present", "/driver.deb")])
+def test_the_package_of_a_local_repository_is_that_of_the_driver_where_it_needs_one(
+    needed: str | None, source: str
+) -> None:
+    of_driver = {"nvidia_driver_local_repository": "/driver.deb", "nvidia_driver_local_repository_sha256": "1" * 64}
+    own = {
+        "nvidia_repository_repositories": ["local"],
+        "nvidia_repository_local": [{"source": "/own.deb", "sha256": ""}],
+    }
+    asked = {"state": needed, "repositories": ["local"], "needed_by": "nvidia_driver"}
+    found = PLANNERS["nvidia_repository"].stages["definitions"](
+        {**VARIABLES, **own, **of_driver}, facts_of(UBUNTU24), {"needed": asked if needed else {}}
+    )
+    assert isinstance(found, Mapping)
+    assert [package["source"] for package in found["local"]] == [source]
