@@ -6,12 +6,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from jinja2 import Environment, TemplateSyntaxError, nodes
 
 from tests.checks.tools import ROOT, project_files
 
@@ -42,7 +45,9 @@ def _tasks(found: Any) -> Iterator[dict[str, Any]]:
         if isinstance(task, dict):
             yield task
             for part in ("block", "rescue", "always", "tasks", "pre_tasks", "post_tasks", "handlers"):
-                yield from _tasks(task.get(part))
+                # A block gives its tasks the host that they are delegated to.
+                host = {"delegate_to": task["delegate_to"]} if "delegate_to" in task else {}
+                yield from ({**host, **one} for one in _tasks(task.get(part)))
 
 
 def _modules(task: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -147,50 +152,153 @@ _READING = (
 _LITERAL = re.compile(r"(?:role_path ~ )?'[^']*'\s*[,)]")
 
 
-def by_variables(path: Path, text: str) -> list[str]:
-    """Where a variable names a file of the controller, or the host that a task is delegated to."""
+# Of a delegated task these work on the controller alone, whatever the host that it is delegated to.
+_ON_CONTROLLER = ("assert", "debug", "fail", "host_facts", "include_role", "include_tasks", "role_plan", "set_fact")
+
+
+@dataclass(frozen=True)
+class Use:
+    """A value with a variable that names a file of the controller, another host, or what is done there."""
+
+    text: str
+    loop: str = ""
+
+
+def by_variables(text: str) -> list[Use]:
+    """Where a variable names a file of the controller, the host that a task is delegated to, or what it does there."""
     found = []
     for task in _tasks(yaml.safe_load(text)):
+        names: list[Any] = [task.get("delegate_to"), *task.get("vars_files", ())]
         for name, given in _modules(task):
-            names: tuple[Any, ...] = ()
             if name in ("copy", "template", "unarchive", "script", "assemble", "win_copy", "win_template"):
-                names = () if given.get("remote_src") else (given.get("src"), given.get("cmd"), given.get("free"))
+                names += () if given.get("remote_src") else (given.get("src"), given.get("cmd"), given.get("free"))
             elif name == "fetch":
-                names = (given.get("dest"),)
+                names.append(given.get("dest"))
             elif name == "include_vars":
-                names = (given.get("file"), given.get("dir"), given.get("free"))
+                names += (given.get("file"), given.get("dir"), given.get("free"))
             elif name in ("include_tasks", "import_tasks"):
                 # A name without a directory or an end of ours; a list of literals is ours.
-                names = (given.get("file"), given.get("free")) if isinstance(task.get("loop"), str) else ()
-                names = tuple(one for one in names if str(one or "").endswith("}}"))
-            if task.get("delegate_to") == "localhost":
-                names += (given.get("path"), given.get("dest"), given.get("argv"), given.get("cmd"))
-            found += [f"{name} {one}" for one in names if _VARIABLE in str(one or "")]
-        if _VARIABLE in str(task.get("delegate_to", "")):
-            found.append(f"delegate_to {task['delegate_to']}")
-        found += [f"vars_files {one}" for one in task.get("vars_files", ()) if _VARIABLE in str(one)]
+                files = (given.get("file"), given.get("free")) if isinstance(task.get("loop"), str) else ()
+                names += [one for one in files if str(one or "").endswith("}}")]
+            if task.get("delegate_to") and name not in _ON_CONTROLLER:
+                names += _texts(given)
+        loop = "" if task.get("loop") is None else str(task["loop"])
+        found += [Use(str(one), loop) for one in names if _VARIABLE in str(one or "")]
     for match in _LOOKUPS.finditer(text):
         if match[1] in _READING and not _LITERAL.match(match[2] or ""):
-            found.append(match[0])
+            found.append(Use("{{ " + match[0]))
     return found
 
 
-_REFUSES = "tasks_from: refuse_injected_facts.yml"
-# Instead of a refusal. Variables of a role itself come after facts, see the precedence of variables in Ansible's guide.
-_ELSE = {
-    "common": "fetch_evidence.yml fetches nothing then; the templates have literal names",
-    "gpu_simulator": "the files of its own directory, which its vars list",
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, (dict, list)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
+    elif isinstance(value, str):
+        yield value
+
+
+# Magic variables, which come after facts, and a directory of the role.
+_MAGIC = {"ansible_check_mode", "inventory_hostname", "omit", "role_path"}
+_TRUSTED_RESULTS = ("host_facts", "role_plan")
+
+
+@dataclass(frozen=True)
+class Names:
+    """What the private names of roles are: `results` of modules by name, and texts of templates by name.
+
+    A name has several of them where several tasks register, give or loop over it.
+    """
+
+    results: dict[str, set[str]]
+    templates: dict[str, list[str]]
+
+    @classmethod
+    def of(cls, contents: Mapping[Path, str]) -> Names:
+        """The names in these files of roles."""
+        results: dict[str, set[str]] = defaultdict(set)
+        templates: dict[str, list[str]] = defaultdict(list)
+        for path, text in contents.items():
+            read = yaml.safe_load(text)
+            if path.parts[2] == "vars":
+                for name, value in read.items():
+                    templates[name] += [*_texts(value)] or [""]
+            for task in _tasks(read):
+                if "register" in task:
+                    results[task["register"]] |= {name for name, _given in _modules(task)}
+                if loop_var := task.get("loop_control", {}).get("loop_var"):
+                    templates[loop_var] += [*_texts(task["loop"])]
+                given = {**task.get("vars", {}), **task.get("ansible.builtin.set_fact", {})}
+                for name, value in given.items():
+                    templates[name] += [*_texts(value)] or [""]
+        return cls(results, templates)
+
+    def untrusted(self, use: Use, seen: frozenset[str] = frozenset()) -> set[str]:
+        """Names in a value that a host may set, by a fact or by the result of a module that runs there."""
+        wrong = set()
+        for name in _names(use.text) - _MAGIC - seen:
+            if name == "item":
+                wrong |= self.untrusted(Use(use.loop), seen) if use.loop else {name}
+            elif not name.startswith("__") or name not in {*self.results, *self.templates}:
+                wrong.add(name)
+            else:
+                others = self.results.get(name, set()) - {*_TRUSTED_RESULTS}
+                wrong |= {f"{name} of {module}" for module in others}
+                for text in self.templates.get(name, ()):
+                    wrong |= self.untrusted(Use(text), seen | {name})
+        return wrong
+
+
+def _names(text: str) -> set[str]:
+    """The variables that a template reads."""
+    try:
+        found = {one.name for one in Environment().parse(text).find_all(nodes.Name) if one.ctx == "load"}
+    except TemplateSyntaxError:
+        # A lookup in the first line of an expression.
+        found = {*re.findall(r"\b[a-z_]\w*\b(?![(=])", re.sub(r"'[^']*'|\w+=\w+|[|]\s*\w+", "", text))}
+    return found - {"lookup", "query"}
+
+
+_CONTENTS = {
+    path: (ROOT / path).read_text()
+    for path in TASK_FILES
+    if path.parts[0] == "roles" and path.parts[2] in ("tasks", "handlers", "vars")
 }
-ROLES = sorted({path.parts[1] for path in TASK_FILES if path.parts[0] == "roles"})
+# A fact of the host chooses between two files of the role.
+_LITERALS = ("'repository.sources.j2' if __common_uses_apt else 'repository.repo.j2'",)
 
 
-@pytest.mark.parametrize("role", ROLES)
-def test_a_role_refuses_facts_as_variables_where_a_variable_names_a_file_of_the_controller(role: str) -> None:
-    """Facts of a host come before defaults and inventory where inject_facts_as_vars is true."""
-    contents = {path: (ROOT / path).read_text() for path in TASK_FILES if path.parts[:2] == ("roles", role)}
-    found = {str(path): uses for path, text in contents.items() if (uses := by_variables(path, text))}
-    refuses = any(_REFUSES in text for text in contents.values())
-    assert refuses or not found or role in _ELSE, found
+@pytest.mark.parametrize("path", sorted(path for path in _CONTENTS if by_variables(_CONTENTS[path])), ids=str)
+def test_no_host_names_a_file_of_the_controller_or_what_is_done_on_another_host(path: Path) -> None:
+    """Where facts become variables, they come before defaults and inventory; results of role_plan are checked."""
+    names = Names.of({one: text for one, text in _CONTENTS.items() if one.parts[1] in (path.parts[1], "common")})
+    uses = [use for use in by_variables(_CONTENTS[path]) if not any(text in use.text for text in _LITERALS)]
+    assert {use.text: sorted(wrong) for use in uses if (wrong := names.untrusted(use))} == {}
+
+
+@pytest.mark.parametrize(
+    ("task", "wrong"),
+    [
+        ("- command: {argv: [a]}\n  delegate_to: '{{ docker_host }}'", {"docker_host"}),
+        ("- ansible.builtin.command: {argv: [a]}\n  delegate_to: '{{ __plan.host }}'", set()),
+        ("- ansible.builtin.command: {argv: [a]}\n  delegate_to: '{{ __other }}'", {"__other"}),
+        ("- ansible.builtin.command: {argv: ['{{ __read.stdout }}']}\n  delegate_to: a", {"__read of command"}),
+        ("- ansible.builtin.copy: {src: '{{ item }}', dest: a}\n  loop: '{{ __plan.files }}'", set()),
+        ("- ansible.builtin.copy: {src: '{{ item }}', dest: a}\n  loop: '{{ files }}'", {"files"}),
+        ("- ansible.builtin.copy: {src: '{{ __ours }}', dest: a}", set()),
+        ("- ansible.builtin.copy: {src: '{{ __theirs }}', dest: a}", {"public"}),
+        ("- delegate_to: a\n  block: [{ansible.builtin.file: {path: '{{ public }}'}}]", {"public"}),
+        ("- delegate_to: a\n  block: [{gpu.fleet.role_plan: {facts: '{{ __read }}'}}]", set()),
+    ],
+)
+def test_the_search_for_what_a_host_may_name_finds_it(task: str, wrong: set[str]) -> None:
+    tasks = (
+        "- gpu.fleet.role_plan: {role: a}\n  register: __plan\n"
+        "- ansible.builtin.command: {argv: [a]}\n  register: __read\n"
+    )
+    own = "__ours: '{{ __plan.file }}/{{ inventory_hostname }}'\n__theirs: '{{ __ours }}{{ public }}'\n"
+    names = Names.of({Path("roles/a/tasks/main.yml"): tasks, Path("roles/a/vars/main.yml"): own})
+    assert {name for use in by_variables(task) for name in names.untrusted(use)} == wrong
 
 
 # Each begins with host_facts, which refuses; site.yml and decommission.yml import what does.
@@ -224,7 +332,7 @@ def test_the_search_for_files_that_a_variable_names_finds_them() -> None:
         "a: \"{{ query('fileglob', a ~ '/*.json') }}\"",
         "a: \"{{ lookup('pipe', 'cat ' ~ a) }}\"",
     ):
-        assert by_variables(Path("x.yml"), text), text
+        assert by_variables(text), text
     for text in (
         "- ansible.builtin.copy: {src: '{{ a }}', dest: /b, remote_src: true}",
         "- ansible.builtin.copy: {src: a.sh, dest: '{{ b }}'}",
@@ -232,4 +340,4 @@ def test_the_search_for_files_that_a_variable_names_finds_them() -> None:
         "a: \"{{ lookup('ansible.builtin.file', 'a.json') }}\"",
         "a: \"{{ lookup('ansible.builtin.config', 'A') }}\"",
     ):
-        assert not by_variables(Path("x.yml"), text), text
+        assert not by_variables(text), text

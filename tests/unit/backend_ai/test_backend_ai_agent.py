@@ -237,27 +237,25 @@ def test_an_agent_is_removed_only_where_no_sessions_are_known_to_run(tmp_path: P
 
 
 @pytest.mark.plays
-@pytest.mark.parametrize(("requirements", "refuses"), [("/etc/shadow", True), ("", False)])
-def test_facts_that_become_variables_name_no_file_of_the_controller(
-    tmp_path: Path, requirements: str, *, refuses: bool
-) -> None:
-    tasks = yaml.safe_load((ROOT / "roles" / "backend_ai_agent" / "tasks" / "main.yml").read_text())
-    (refusal,) = (task for task in tasks if "ansible.builtin.include_role" in task)
-    assert tasks.index(refusal) == 1, "before a task that changes the host"
+@pytest.mark.parametrize("fact", ["backend_ai_agent_requirements", "site_requirements"])
+def test_a_fact_that_becomes_a_variable_names_no_file_of_the_controller(fact: str, tmp_path: Path) -> None:
+    """Facts may become variables; a host whose fact has the name of one of ours is refused, before anything else."""
+    role = ROOT / "roles" / "backend_ai_agent"
+    first = yaml.safe_load((role / "tasks" / "main.yml").read_text())[0]
     play = {
         "hosts": "localhost",
         "connection": "local",
         "gather_facts": False,
-        # The host's, as a plan has what a host has set as well.
-        "vars": {"__backend_ai_agent_plan": {"requirements": requirements}},
+        "vars_files": [str(role / "defaults" / "main.yml")],
         "tasks": [
-            {"block": [refusal], "rescue": [{"ansible.builtin.debug": {"var": "ansible_failed_result.msg"}}]},
-            {"ansible.builtin.debug": {"msg": "goes on"}, "when": "ansible_failed_result is not defined"},
+            {"ansible.builtin.set_fact": {fact: "/etc/shadow", "cacheable": True}},
+            {"block": [first], "rescue": [{"ansible.builtin.debug": {"var": "ansible_failed_result.msg"}}]},
         ],
     }
     output = run_play(tmp_path, play, env={"ANSIBLE_INJECT_FACT_VARS": "true"})
-    assert ("inject_facts_as_vars is true, so that a host decides" in output) == refuses
-    assert ('"msg": "goes on"' in output) != refuses
+    is_lie = fact == "backend_ai_agent_requirements"
+    assert (f"facts of this host are named {fact}, as variables of gpu.fleet are called" in output) == is_lie
+    assert ("backend_ai_agent_version" in output) != is_lie, "what is wrong in the variables alone"
 
 
 @pytest.mark.parametrize("docker", ["", "null", "Cannot connect", '["runc"]'])

@@ -31,13 +31,14 @@ STATE = {
 }
 
 
-def part_of_role(role: str, part: str, *hosts: str) -> dict[str, Any]:
+def part_of_role(role: str, part: str, *hosts: str, **known: Any) -> dict[str, Any]:
     """A task that runs a part of a role on some hosts. A reboot fails, since these hosts are the controller."""
     include = {"ansible.builtin.include_role": {"name": f"gpu.fleet.{role}", "tasks_from": part}}
     condition = "'would reboot the control node' in ansible_failed_result.msg"
     return {
         "when": f"inventory_hostname in {hosts}",
         "block": [include],
+        "vars": known,
         "rescue": [{"ansible.builtin.assert": {"that": condition}}],
     }
 
@@ -49,7 +50,9 @@ PLAY: dict[str, Any] = {
     "tasks": [
         part_of_role("common", "evidence.yml", "faulty", "never"),
         part_of_role("gpu_state", "configure.yml", "reset"),
-        part_of_role("gpu_state", "reboot.yml", "rebooted"),
+        part_of_role(
+            "gpu_state", "reboot.yml", "rebooted", __gpu_state_plan={"variables": {"gpu_state_reboot_timeout": 9}}
+        ),
     ],
 }
 

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from tests.conftest import ROOT
 from tests.unit.plays import run_play, unreachable
 from tests.unit.site.mock_host import MockHost, mock_variables
 
@@ -21,6 +23,12 @@ _PLAN = {"node_line": "NodeName=gpu1 Gres=gpu:h200:2", "gres_conf": "AutoDetect=
 
 def _tasks(name: str) -> dict[str, Any]:
     return {"ansible.builtin.include_role": {"name": "gpu.fleet.slurm_gres", "tasks_from": name}}
+
+
+def _request(**given: Any) -> dict[str, Any]:
+    """What the stage `request` registers."""
+    defaults = yaml.safe_load((ROOT / "roles" / "slurm_gres" / "defaults" / "main.yml").read_text())
+    return {"__slurm_gres_request": {"variables": {**defaults, **given}}}
 
 
 def test_a_host_without_slurmd_is_refused_by_name(tmp_path: Path) -> None:
@@ -47,13 +55,13 @@ def _controller(tmp_path: Path, results: dict[str, Any], plan: dict[str, Any]) -
     hosts = {"gpu1": mock_variables(tmp_path / "gpu1", MockHost(results=results))}
     settings = {"slurm_gres_controller": "gpu1", "slurm_gres_directory": "/opt/slurm"}
     inventory = tmp_path / "inventory.json"
-    inventory.write_text(json.dumps({"all": {"hosts": hosts, "vars": settings}}))
+    inventory.write_text(json.dumps({"all": {"hosts": hosts}}))
     show = {"ansible.builtin.debug": {"msg": "{{ ansible_failed_result.msg }}"}}
     play = {
         "hosts": "gpu1",
         "gather_facts": False,
         "tasks": [
-            {"ansible.builtin.set_fact": {"__slurm_gres_plan": {**_PLAN, **plan}}},
+            {"ansible.builtin.set_fact": {"__slurm_gres_plan": {**_PLAN, **plan}, **_request(**settings)}},
             {"block": [_tasks("controller.yml"), _tasks("confirm.yml")], "rescue": [show]},
         ],
     }
@@ -116,7 +124,7 @@ def test_a_node_that_is_down_does_not_take_others_with_it(tmp_path: Path) -> Non
     settings = {"slurm_gres_node_file": "/etc/slurm/nodes.conf", "slurm_gres_node_file_hosts": list(hosts)}
     inventory = tmp_path / "inventory.json"
     inventory.write_text(json.dumps({"all": {"hosts": hosts, "vars": settings}}))
-    known = {"__slurm_gres_plan": _PLAN, "__slurm_gres_files": {"results": [{}, {}]}}
+    known = {"__slurm_gres_plan": _PLAN, "__slurm_gres_files": {"results": [{}, {}]}, **_request(**settings)}
     play = {
         "hosts": "gpu1",
         "gather_facts": False,
@@ -167,18 +175,18 @@ def test_a_node_line_is_written_where_slurm_reads_the_new_file(
     known = {
         "__slurm_gres_plan": {"node_line": line, "gres_conf": "AutoDetect=off\n"},
         "__slurm_gres_changes": {"line_hosts": ["localhost"]},
+        **_request(
+            slurm_gres_directory=str(tmp_path / "slurm"),
+            slurm_gres_node="gpu1",
+            slurm_gres_file=str(tmp_path / "gres.conf"),
+            slurm_gres_node_file=str(nodes),
+        ),
     }
     show = {"ansible.builtin.debug": {"msg": "{{ ansible_failed_result.results[0].msg }}"}}
     play = {
         "hosts": "localhost",
         "connection": "local",
         "gather_facts": False,
-        "vars": {
-            "slurm_gres_directory": str(tmp_path / "slurm"),
-            "slurm_gres_node": "gpu1",
-            "slurm_gres_file": str(tmp_path / "gres.conf"),
-            "slurm_gres_node_file": str(nodes),
-        },
         "tasks": [{"ansible.builtin.set_fact": known}, {"block": [_tasks("configure.yml")], "rescue": [show]}],
     }
     printed = run_play(tmp_path, play, env={"TMPDIR": str(tmp_path)})
