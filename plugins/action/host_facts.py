@@ -219,7 +219,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             strict = plain(self._templar.template(variables.get(STRICT, True)))
         except AnsibleError as error:
             return [_not_evaluated(STRICT, error)]
-        return [one_line(text) for text in _NAMES.refusals(variables, strict)]
+        # Facts that are variables as well, such as our gpu_fleet_managed, are not the user's.
+        given = {*variables} - {*(variables.get("ansible_facts") or ())}
+        return [one_line(text) for text in _NAMES.refusals(given, strict)]
 
     def _given(self, roles: Sequence[str], variables: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         """The variables of the roles that a user has set, evaluated, and a refusal of each that cannot be."""
