@@ -183,9 +183,11 @@ def play(
 RUNS_COMMANDS = ("pull", "remediate", "upgrade")
 ACCEPTED = ("-e", "gpu_fleet_accept_injected_facts=true")
 FACTS = "facts of this host are named "
-LATE = tuple(f"variables{AFTER}{number}" for number in (1, 2))
-# No door comes after the module with which they begin to lie, and nothing reads what they say.
-UNSEEN: Mapping[str, tuple[str, ...]] = {}
+# After how many honest modules a host begins to lie, where a door comes after the next.
+LATE: Mapping[str, tuple[int, ...]] = {
+    **{"site": (1, 2), "upgrade": (1, 3), "decommission": (1, 2)},
+    **{"report": (1,), "run_container": (1,)},
+}
 
 
 @pytest.mark.parametrize("playbook", RUNS_COMMANDS)
@@ -208,7 +210,7 @@ def test_where_it_is_refused_no_playbook_begins_with_injected_facts(tmp_path: Pa
 @pytest.mark.parametrize("playbook", sorted({*PLAYBOOKS} - {"windows"}))
 def test_with_injected_facts_a_liar_is_refused_and_the_others_are_served(tmp_path: Path, playbook: str) -> None:
     """Ansible's default until 2.24. A host lies from its first module on, or from a later one."""
-    lies = ("aimed", "variables", *LATE)
+    lies = ("aimed", "variables", *(f"variables{AFTER}{number}" for number in LATE.get(playbook, ())))
     trap = Trap(tmp_path / "trap").set()
     accepted = ACCEPTED if playbook in RUNS_COMMANDS else ()
     done = play(tmp_path, playbook, lies, injected=True, arguments=accepted, kib=64)
@@ -222,7 +224,9 @@ def test_with_injected_facts_a_liar_is_refused_and_the_others_are_served(tmp_pat
     assert (recap["unreachable"], recap["failed"]) == (0, 0), done.output[-6000:]
     assert done.modules("honest")[-1:] == [LAST[playbook]]
     refused = set(re.findall(rf"^fatal: \[(\w+)\]: FAILED! .*: {FACTS}", done.output, re.MULTILINE))
-    assert refused == {*lies} - {*UNSEEN.get(playbook, ())}
+    # An acceptance leaves them out of its rounds.
+    left_out = {name for name in lies if f"{name}: {FACTS}" in done.output} if playbook == "accept" else set()
+    assert refused | left_out == {*lies}, done.output[-6000:]
 
 
 # What reads a file of the controller, or works there or on another host, and the first lie that each role would go by.
