@@ -214,14 +214,13 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         }
 
     def _wrong_names(self, variables: Mapping[str, Any]) -> list[str]:
-        """What is wrong with the names of the host's variables."""
+        """What is wrong with the names of the host's variables; facts that have become variables are none of a user."""
         try:
             strict = plain(self._templar.template(variables.get(STRICT, True)))
         except AnsibleError as error:
             return [_not_evaluated(STRICT, error)]
-        # Facts that are variables as well, such as our gpu_fleet_managed, are not the user's.
-        given = {*variables} - {*(variables.get("ansible_facts") or ())}
-        return [one_line(text) for text in _NAMES.refusals(given, strict)]
+        facts = variables.get("ansible_facts", ()) if constants.INJECT_FACTS_AS_VARS else ()
+        return [one_line(text) for text in _NAMES.refusals({*variables} - {*facts}, strict)]
 
     def _given(self, roles: Sequence[str], variables: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         """The variables of the roles that a user has set, evaluated, and a refusal of each that cannot be."""

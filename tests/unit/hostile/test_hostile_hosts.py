@@ -190,7 +190,7 @@ LATE: Mapping[str, tuple[int, ...]] = {
     # A partner for the honest host, whose lies come too late.
     "accept": (2,),
 }
-# An acceptance leaves them out of its rounds; pull refuses the directory that one of them reports before it sees the facts.
+# An acceptance leaves them out of its rounds; pull refuses the directory that one of them reports first.
 OTHERWISE: Mapping[str, Sequence[str]] = {
     "accept": ("aimed", "variables", "variables_after_2"),
     "pull": ("variables",),
