@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.stages import PLANNER
 
-from tests.unit.driver.plans import PLANNER, RoleData, stage
+from tests.unit.driver.plans import stage
 from tests.unit.plays import run_play
 
 pytestmark = pytest.mark.plays
