@@ -32,6 +32,13 @@ WARNING = (
 _CLOSE = "set inject_facts_as_vars = false in the section [defaults] of ansible.cfg, or ANSIBLE_INJECT_FACT_VARS=false"
 _TRUE = ("1", "on", "true", "t", "yes", "y")
 _MOST_NAMES, _LONGEST_NAME = 5, 80
+# What Ansible itself has in every template, and a fact precedes: a value for each `omit`, another name of the host.
+_IN_TEMPLATES = frozenset(
+    (
+        *("inventory_hostname", "inventory_hostname_short", "group_names", "inventory_dir", "inventory_file"),
+        *("omit", "lookup", "query", "q", "now", "undef", "dict", "range"),
+    )
+)
 _PLUGINS = (("connection", connection_loader), ("shell", shell_loader), ("become", become_loader))
 
 
@@ -71,9 +78,11 @@ def facts_like_variables(known: Mapping[str, Any], names: Collection[str], optio
     """
     facts = sorted(map(str, known.get("ansible_facts") or ()))
     ours = [fact for fact in facts if fact in names or fact.startswith("__")]
+    in_templates = [fact for fact in facts if fact in _IN_TEMPLATES]
     of_ansible = [f"ansible_{fact}" for fact in facts if f"ansible_{fact}" in options and f"ansible_{fact}" in known]
     found = [
         *([f"{_listed(ours)}, as variables of gpu.fleet are called"] if ours else []),
+        *([f"{_listed(in_templates)}, as variables of Ansible are called"] if in_templates else []),
         *([f"{_listed(of_ansible)}, by which Ansible connects"] if of_ansible else []),
     ]
     if not found:

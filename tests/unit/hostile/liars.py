@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import public_names
 
 from tests.conftest import ROOT
 from tests.unit.site.mock_host import MockHost
@@ -27,9 +28,11 @@ _PROGRAM = r"""#!{python} -IS
 import json, re, sys
 payload = open(sys.argv[-1]).read() if len(sys.argv) > 1 else sys.stdin.read()
 module = re.search(r"(?:ansible_module|mod_name)='([a-z0-9_.]+)'", payload)[1].rpartition(".")[2]
-with open({log!r}, "a") as log:
+with open({log!r}, "a+") as log:
+    log.seek(0)
+    is_honest = len(log.readlines()) < {honest_modules}
     log.write(module + "\n")
-replies = json.load(open({replies!r}))
+replies = json.load(open({replies!r}))["honest" if is_honest else "lies"]
 print(replies.get(module, replies["*"]))
 """
 _LARGEST_KIB = 10 << 10
@@ -82,12 +85,16 @@ def aimed(trap: Trap) -> dict[str, Any]:
         "gpu_fleet_upgrade_hooks": {"before_drain": [str(trap.tasks)]},
         **{name: str(trap.written) for name in written},
         "gpu_fleet_result_file": str(trap.written / "run.json"),
+        # Of roles in a playbook of others.
+        **{name: [str(trap.tasks)] for name in ("gpu_state_hooks_before", "gpu_state_hooks_after")},
+        **dict.fromkeys(("kubernetes_node_api_host", "slurm_gres_controller"), "localhost"),
+        "backend_ai_agent_requirements": str(trap.program),
     }
 
 
 def variables(trap: Trap) -> dict[str, Any]:
     """A value for every variable of the collection, public and private, by which the controller would run or write."""
-    names = set()
+    names = {*public_names().names}
     for path in (*(ROOT / "playbooks").rglob("*.yml"), *(ROOT / "roles").rglob("*.yml")):
         names |= set(re.findall(r"\b(?:__[a-z]\w+|gpu_fleet_\w+|[a-z]+(?:_[a-z0-9]+)+)\b", path.read_text()))
     argv = [str(trap.program)]
@@ -102,16 +109,17 @@ def variables(trap: Trap) -> dict[str, Any]:
         **{name: [str(trap.tasks)] for name in ("gpu_state_hooks_before", "gpu_state_hooks_after")},
         **{name: str(trap.written) for name in names if re.search("_(dir|directory|json|junit|to|file|path)$", name)},
         "gpu_fleet_upgrade_slurm_host": "localhost",
-        "kubernetes_node_api_host": "localhost",
+        **dict.fromkeys(("kubernetes_node_api_host", "slurm_gres_controller"), "localhost"),
     }
     private = {name: str(trap.tasks) for name in names if name.startswith("__")}
-    public = {name: str(trap.written) for name in names if name.startswith("gpu_fleet_")}
-    # What ansible-core takes of a connection that it runs on the controller.
-    connection = {
+    public = dict.fromkeys(public_names().names, str(trap.written))
+    # What ansible-core takes of a connection that it runs on the controller, and what it names hosts and files by.
+    of_ansible = {
         **dict.fromkeys(("ansible_sftp_executable", "ansible_scp_executable"), str(trap.program)),
-        "ansible_control_path_dir": str(trap.written),
+        **dict.fromkeys(("ansible_control_path_dir", "ansible_remote_tmp", "omit"), str(trap.written)),
+        **dict.fromkeys(("inventory_hostname", "inventory_hostname_short"), "../../trap/planted"),
     }
-    return {**public, **private, **known, **connection}
+    return {**public, **private, **known, **of_ansible}
 
 
 def _each_string(value: Any, change: Callable[[str], Any]) -> Any:
@@ -207,10 +215,12 @@ def kinds() -> tuple[str, ...]:
     return tuple(_lies(Trap(Path("/trap")), 1))
 
 
-def liar(directory: Path, kind: str, honest: MockHost, trap: Trap, kib: int = _LARGEST_KIB) -> dict[str, Any]:
+def liar(
+    directory: Path, kind: str, honest: MockHost, trap: Trap, *, kib: int = _LARGEST_KIB, honest_modules: int = 0
+) -> dict[str, Any]:
     """The variables of a host that replies to every module with this lie, made in a new directory.
 
-    The largest results have this size.
+    The largest results have this size. To so many modules it replies as the honest host before.
     """
     directory.mkdir()
     lie = _lies(trap, kib)[kind]
@@ -218,9 +228,14 @@ def liar(directory: Path, kind: str, honest: MockHost, trap: Trap, kib: int = _L
     results = {"*": {"changed": False, "rc": 0, "stdout": "x", "stderr": "x", "content": "eA==", "encoding": "base64"}}
     for name, result in honest.modules().items():
         results[name] = {**results["*"], **(result[-1] if isinstance(result, list) else result)}
-    replies.write_text(json.dumps({name: lie(result, honest.system) for name, result in results.items()}))
-    program.write_text(
-        _PROGRAM.format(python=os.path.realpath(sys.executable), log=str(directory / "modules"), replies=str(replies))
+    # A file of its own choice, wherever the controller fetches one.
+    fetched = {"slurp": {**results["*"], "source": "/x"}, "stat": {"stat": {"exists": True, "isdir": False}}}
+    named = fetched if kind == "variables" else {}
+    lies = {name: lie(result, honest.system) for name, result in {**results, **named}.items()}
+    replies.write_text(
+        json.dumps({"lies": lies, "honest": {name: json.dumps(result) for name, result in results.items()}})
     )
+    paths = {"log": str(directory / "modules"), "replies": str(replies)}
+    program.write_text(_PROGRAM.format(python=os.path.realpath(sys.executable), honest_modules=honest_modules, **paths))
     program.chmod(0o755)
     return {"ansible_connection": "local", "ansible_python_interpreter": str(program)}

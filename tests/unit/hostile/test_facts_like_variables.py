@@ -28,6 +28,11 @@ def test_a_fact_that_sets_an_option_of_a_connection_is_a_lie(option: str) -> Non
     assert refused(option) == ""
 
 
+@pytest.mark.parametrize("name", ["inventory_hostname", "inventory_hostname_short", "omit", "lookup"])
+def test_a_fact_named_as_a_variable_of_every_template_is_a_lie(name: str) -> None:
+    assert f"facts of this host are named {name}, as variables of Ansible are called" in refused("distribution", name)
+
+
 def test_private_names_are_lies_and_long_lists_are_cut() -> None:
     assert "named __docker_plan, as" in refused("__docker_plan")
     assert " and 35 more, as variables" in refused(*(f"__{number:02}" for number in range(40)))

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gpu.fleet.plugins.plugin_utils._injected_facts import WARNING
 
 from tests.conftest import ROOT
 from tests.unit.hostile.liars import Trap, kinds, liar
@@ -39,7 +41,7 @@ LAST = {
 }
 # The programs of these hosts cannot run in the background.
 ARGUMENTS: Mapping[str, tuple[str, ...]] = {"accept": ("--check",)}
-REFUSAL = "inject_facts_as_vars is true, so that a host decides by the names of its facts"
+AFTER = "_after_"
 
 
 @dataclass(frozen=True)
@@ -106,8 +108,13 @@ def play(
     injected: bool,
     given: Mapping[str, Any] | None = None,
     kib: int = 10 << 10,
+    arguments: Sequence[str] = (),
+    plays: Sequence[Mapping[str, Any]] = (),
 ) -> Run:
-    """Run the playbook on an honest host and the liars, with the variables by which it writes on the controller."""
+    """Run the playbook on an honest host and the liars, with the variables by which it writes on the controller.
+
+    A liar is named by its kind, as `variables_after_2` if it is honest for so many modules. `plays` are run instead.
+    """
     trap = Trap(directory / "trap")
     (directory / "hosts").mkdir()
     variables = {
@@ -132,17 +139,24 @@ def play(
         **(given or {}),
     }
     found = honest(playbook)
-    hosts = {kind: liar(directory / "hosts" / kind, kind, found, trap, kib) for kind in lies}
+    hosts = {}
+    for name in lies:
+        kind, _after, number = name.partition(AFTER)
+        hosts[name] = liar(directory / "hosts" / name, kind, found, trap, kib=kib, honest_modules=int(number or 0))
     hosts["honest"] = mock_variables(directory / "hosts" / "honest", found)
     group = {"hosts": hosts, "vars": variables}
     (directory / "inventory.json").write_text(json.dumps({"all": {"children": {"windows": group}}}))
     (directory / "written").mkdir()
+    path = ROOT / "playbooks" / f"{playbook}.yml"
+    if plays:
+        path = directory / "team.yml"
+        path.write_text(json.dumps(plays))
     (directory / "ansible.cfg").write_text(f"[defaults]\ninject_facts_as_vars = {injected}\nforks = 2\n")
     done = subprocess.run(
         [
             Path(sys.executable).parent / "ansible-playbook",
-            *("-i", directory / "inventory.json", ROOT / "playbooks" / f"{playbook}.yml"),
-            *ARGUMENTS.get(playbook, ()),
+            *("-i", directory / "inventory.json", path),
+            *(*ARGUMENTS.get(playbook, ()), *arguments),
         ],
         env={
             **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
@@ -165,22 +179,96 @@ def play(
     return Run(done.returncode, done.stdout + done.stderr, directory)
 
 
+# They run commands and hooks of the site on the controller.
+RUNS_COMMANDS = ("pull", "remediate", "upgrade")
+ACCEPTED = ("-e", "gpu_fleet_accept_injected_facts=true")
+FACTS = "facts of this host are named "
+# After how many honest modules a host begins to lie, where a door comes after the next.
+LATE: Mapping[str, tuple[int, ...]] = {
+    **{"site": (1, 2), "upgrade": (1, 3), "decommission": (1, 2)},
+    **{"report": (1,), "run_container": (1,)},
+    # A partner for the honest host, whose lies come too late.
+    "accept": (2,),
+}
+# An acceptance leaves them out of its rounds; pull refuses the directory that one of them reports first.
+OTHERWISE: Mapping[str, Sequence[str]] = {
+    "accept": ("aimed", "variables", "variables_after_2"),
+    "pull": ("variables",),
+}
+
+
+@pytest.mark.parametrize("playbook", RUNS_COMMANDS)
+def test_with_injected_facts_no_playbook_that_runs_commands_begins(tmp_path: Path, playbook: str) -> None:
+    """The refusal comes before the first module of a host."""
+    done = play(tmp_path, playbook, (), injected=True)
+    assert "honest: inject_facts_as_vars is true, and this playbook runs commands of the site on the" in done.output
+    assert (done.rc, done.modules("honest")) == (2, [])
+
+
 @pytest.mark.parametrize("playbook", PLAYBOOKS)
-def test_with_injected_facts_no_playbook_begins(tmp_path: Path, playbook: str) -> None:
-    """Ansible's default until 2.24. The refusal comes before the first module of a host."""
+def test_where_it_is_refused_no_playbook_begins_with_injected_facts(tmp_path: Path, playbook: str) -> None:
+    given = {"gpu_fleet_refuse_injected_facts": True}
+    done = play(tmp_path, playbook, (), injected=True, given=given, arguments=ACCEPTED)
+    assert "honest: inject_facts_as_vars is true, and gpu_fleet_refuse_injected_facts is set" in done.output
+    assert (done.rc, done.modules("honest")) == (2, [])
+
+
+# Modules for Windows are PowerShell, which the mock hosts do not run.
+@pytest.mark.parametrize("playbook", sorted({*PLAYBOOKS} - {"windows"}))
+def test_with_injected_facts_a_liar_is_refused_and_the_others_are_served(tmp_path: Path, playbook: str) -> None:
+    """Ansible's default until 2.24. A host lies from its first module on, or from a later one."""
+    lies = ("aimed", "variables", *(f"variables{AFTER}{number}" for number in LATE.get(playbook, ())))
     trap = Trap(tmp_path / "trap").set()
-    done = play(tmp_path, playbook, ("aimed", "variables"), injected=True)
-    assert trap.found() == [], done.output
-    assert done.rc != 0
-    assert done.output.count(REFUSAL) >= 3, done.output
-    assert [done.modules(name) for name in ("aimed", "variables", "honest")] == [[], [], []]
+    accepted = ACCEPTED if playbook in RUNS_COMMANDS else ()
+    done = play(tmp_path, playbook, lies, injected=True, arguments=accepted, kib=64)
+    assert trap.found() == [], done.output[-6000:]
+    known = {"trap", "hosts", "written", "home", "inventory.json", "ansible.cfg"}
+    assert {path.name for path in tmp_path.iterdir()} == known
+    assert not (tmp_path.parent / "trap").exists()
+    assert "Traceback" not in done.output
+    assert done.output.count(WARNING[:60]) == 1
+    recap = done.recap("honest")
+    assert (recap["unreachable"], recap["failed"]) == (0, 0), done.output[-6000:]
+    assert done.modules("honest")[-1:] == [LAST[playbook]]
+    refused = set(re.findall(rf"^fatal: \[(\w+)\]: FAILED! .*: {FACTS}", done.output, re.MULTILINE))
+    assert refused == {*lies} - {*OTHERWISE.get(playbook, ())}, done.output[-6000:]
+    if playbook == "accept":
+        assert '"msg": "all: variables_after_2 + honest"' in done.output
+
+
+# What reads a file of the controller, or works there or on another host, and the first lie that each role would go by.
+WORST: Mapping[str, Mapping[str, Any]] = {
+    "backend_ai_agent": {"backend_ai_agent_requirements": "requirements.txt"},
+    "gpu_health": {"gpu_health_json": "written"},
+    "gpu_state": {"gpu_state_hooks_before": [], "gpu_state_power_limit": 300},
+    "kubernetes_node": {"kubernetes_node_api_host": "honest"},
+    "slurm_gres": {"slurm_gres_controller": "honest", "slurm_gres_node_file": "/etc/slurm/nodes.conf"},
+}
+
+
+def test_a_role_in_a_playbook_of_others_takes_nothing_from_a_host(tmp_path: Path) -> None:
+    """With Ansible's default a module of another role has made what a liar returned variables before ours begins."""
+    trap = Trap(tmp_path / "trap").set()
+    tasks: list[dict[str, Any]] = [{"name": "Be a role of others", "ansible.builtin.ping": {}}]
+    for role in WORST:
+        # Rescued, so that each role has each liar.
+        failed = {"ansible.builtin.debug": {"msg": f"{role} has failed: {{{{ ansible_failed_result.msg }}}}"}}
+        tasks.append({"block": [{"ansible.builtin.include_role": {"name": f"gpu.fleet.{role}"}}], "rescue": [failed]})
+    team = [{"hosts": "all:!honest", "gather_facts": False, "tasks": tasks}]
+    given = {name: value for of_role in WORST.values() for name, value in of_role.items()}
+    done = play(tmp_path, "site", ("aimed", "variables"), injected=True, given=given, plays=team)
+    assert trap.found() == [], done.output[-6000:]
+    assert [done.modules(name) for name in ("aimed", "variables", "honest")] == [["ping"], ["ping"], []]
+    for role in WORST:
+        # Ansible itself refuses text where a variable is no text.
+        reasons = re.findall(f"{role} has failed: .*({FACTS}|Validation of arguments failed)", done.output)
+        assert (len(reasons), FACTS in reasons) == (2, True), done.output[-6000:]
 
 
 # Where ansible-core adopts 10 MB after each task, a run of many tasks takes minutes.
 KIB: Mapping[str, int] = {"health": 10 << 10, "report": 10 << 10}
 
 
-# Modules for Windows are PowerShell, which the liars do not run: windows.yml is held by the test above only.
 @pytest.mark.parametrize("playbook", sorted({*PLAYBOOKS} - {"windows"}))
 def test_nothing_that_a_host_returns_reaches_the_controller_or_another_host(tmp_path: Path, playbook: str) -> None:
     """A lie of each kind. `control` has all that `variables` has, whose hosts would get equally far."""
