@@ -354,7 +354,7 @@ def _reason(host: _Host) -> str:
 def failure_reason(result: Mapping[str, Any]) -> str:
     """Why a task failed, in one line: Ansible's message, and what to do where Ansible does not state it."""
     items = result.get("results")
-    failed = [item for item in items if isinstance(item, Mapping) and item.get("failed")] if items else []
+    failed = [item for item in items if isinstance(item, Mapping) and _has_failed(item)] if items else []
     errors = [error for part in (result, *failed) for error in part.get("argument_errors") or []]
     if errors:
         return message_line("; ".join(errors)) + "; correct the variable in the inventory or with -e"
@@ -363,6 +363,11 @@ def failure_reason(result: Mapping[str, Any]) -> str:
     message, output = (message_line(str(result.get(key) or "")) for key in ("msg", "stderr"))
     parts = [message] if output in message else [message, output]
     return ": ".join(filter(None, parts)) or _hidden(result) or "the task reports no reason"
+
+
+def _has_failed(item: Mapping[str, Any]) -> bool:
+    """Whether an item of a loop has failed: since ansible-core 2.20 only its exception says so."""
+    return bool(item.get("failed") or ("exception" in item and item.get("failed_when_result", True)))
 
 
 def _hidden(result: Mapping[str, Any]) -> str:

@@ -291,6 +291,17 @@ def test_columns_are_as_wide_as_their_longest_cell() -> None:
             "first; second",
         ),
         (
+            {
+                "msg": "One or more items failed",
+                "results": [
+                    {"msg": "fine", "changed": True},
+                    {"msg": "first", "exception": "(traceback unavailable)"},
+                    {"msg": "ignored", "exception": "(traceback unavailable)", "failed_when_result": False},
+                ],
+            },
+            "first",
+        ),
+        (
             {"results": [{"failed": True, "argument_errors": ["a"]}, {"failed": True, "argument_errors": ["b", "c"]}]},
             "a; b; c; correct the variable in the inventory or with -e",
         ),
