@@ -84,7 +84,7 @@ _OF_OTHERS = (
     ),
 )
 # What users install, as they get it; what a release and its pages are.
-_PACKAGE = _checks("sanity", "oldest_core", "ops_team", "package", "target_pythons")
+_PACKAGE = _checks("sanity", "sanity_of_older_cores", "oldest_core", "ops_team", "package", "target_pythons")
 _RELEASE = _checks("release", "site", "awx")
 # As long as all other checks together.
 _LINTERS = _checks("linters")
@@ -159,7 +159,7 @@ PARTS = (
         minutes=0.8,
         cores=0.75,
         workers=2,
-        without=(*_LINTERS, *_PACKAGE, *_RELEASE, *_OLDER_CORES, *_OUR_TESTS),
+        without=(*_LINTERS, *_PACKAGE, *_RELEASE, *_OUR_TESTS),
     ),
     Part("linters", "test", _LINTERS, minutes=5.0, cores=0.75),
     # In CI, after those.

@@ -16,6 +16,7 @@ from typing import Any
 from ansible import constants
 from ansible.plugins.loader import become_loader, connection_loader, shell_loader
 
+from ._ansible_core import refuse_old_core
 from ._roles.data import public_names
 
 REFUSE, ACCEPT = "gpu_fleet_refuse_injected_facts", "gpu_fleet_accept_injected_facts"
@@ -44,6 +45,8 @@ _PLUGINS = (("connection", connection_loader), ("shell", shell_loader), ("become
 
 def refusals(known: Mapping[str, Any], connection: Any = None) -> list[str]:
     """Why nothing may be done with a host; `known` are its variables, with ansible_facts among them."""
+    # Here and not where a file is imported: tools import plugins without the settings of a run.
+    refuse_old_core()
     if not constants.INJECT_FACTS_AS_VARS:
         return []
     lies = facts_like_variables(known, public_names().names, _options(connection))

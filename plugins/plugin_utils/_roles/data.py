@@ -13,7 +13,6 @@ from typing import Any
 
 from ansible.parsing.dataloader import DataLoader
 
-from .._ansible_core import refuse_old_core
 from .._preflight import Tables
 from .._variable_forms import with_truths
 from .._variable_names import PublicNames
@@ -34,7 +33,6 @@ class RoleData:
     @cache
     def read(cls) -> RoleData:
         """Read the files of all roles that a playbook can plan."""
-        refuse_old_core()
         roles = (*ROLES, REPOSITORY_ROLE)
         values = {role: _values(role) for role in roles}
         tables = Tables(
