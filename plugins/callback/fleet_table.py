@@ -366,7 +366,7 @@ def failure_reason(result: Mapping[str, Any]) -> str:
 
 
 def _has_failed(item: Mapping[str, Any]) -> bool:
-    """Whether an item of a loop has failed: since ansible-core 2.20 only its exception says so."""
+    """Whether an item of a loop has failed; with ansible-core 2.21 only its exception shows it."""
     return bool(item.get("failed") or ("exception" in item and item.get("failed_when_result", True)))
 
 

@@ -63,7 +63,7 @@ def evaluated(templar: Any, value: Any) -> Any:
 
 
 def for_templates(result: dict[str, Any]) -> dict[str, Any]:
-    """The result of an action, whose texts stay texts in templates."""
+    """The result of an action, whose strings stay strings in templates."""
     kept: dict[str, Any] = _kept(result) if REQUIRES_NATIVE else result
     return kept
 

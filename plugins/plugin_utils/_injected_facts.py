@@ -102,7 +102,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _is_true(value: object) -> bool:
-    # Not evaluated: a template is no answer to a question of trust.
+    # Not evaluated: a template may evaluate to anything.
     return str(value).lower() in _TRUE
 
 

@@ -60,6 +60,11 @@ def _expressions(value: Any, key: str = "") -> Iterator[str]:
         yield value
 
 
+def _logical(text: str) -> str:
+    """A template without the text around its braces, such as a path with a directory `select`."""
+    return " ".join(_BRACES.findall(text)) if "{{" in text and "{%" not in text else text
+
+
 def count() -> dict[str, int]:
     """The figures by name."""
     variables = [
@@ -85,7 +90,7 @@ def count() -> dict[str, int]:
         "computed": len(variables),
         "conditional": sum(any(re.search(r"\bif\b", text) for text in _expressions(value)) for value in variables),
         "long": sum(len(" ".join(one.split())) > _LONG for text in expressions for one in _BRACES.findall(text)),
-        "logic": sum(LOGIC.search(text) is not None for text in expressions),
+        "logic": sum(LOGIC.search(_logical(text)) is not None for text in expressions),
         "private filters": len(filters - PUBLIC_FILTERS),
         "lines": sum(map(_lines, _sources())),
     }

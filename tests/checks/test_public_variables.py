@@ -289,7 +289,7 @@ def test_the_search_does_not_find(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["__x.variables.docker_users", "__x['variables']['docker_users']", "hostvars[y].__x.variables.docker_users"]
 )
-def test_the_search_tells_the_result(text: str) -> None:
+def test_the_search_knows_the_result(text: str) -> None:
     assert reads(f'a: "{{{{ {text} | default(1) }}}}"') == [Read("docker_users", "__x.variables", ("a",))]
 
 

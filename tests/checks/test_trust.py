@@ -181,7 +181,7 @@ def by_variables(text: str) -> list[Use]:
                 files = (given.get("file"), given.get("free")) if isinstance(task.get("loop"), str) else ()
                 names += [one for one in files if str(one or "").endswith("}}")]
             if task.get("delegate_to") and name not in _ON_CONTROLLER:
-                names += _texts(given)
+                names += _strings(given)
         loop = "" if task.get("loop") is None else str(task["loop"])
         found += [Use(str(one), loop) for one in names if _VARIABLE in str(one or "")]
     for match in _LOOKUPS.finditer(text):
@@ -190,10 +190,10 @@ def by_variables(text: str) -> list[Use]:
     return found
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _strings(value: Any) -> Iterator[str]:
     if isinstance(value, (dict, list)):
         for item in value.values() if isinstance(value, dict) else value:
-            yield from _texts(item)
+            yield from _strings(item)
     elif isinstance(value, str):
         yield value
 
@@ -205,7 +205,7 @@ _TRUSTED_RESULTS = ("host_facts", "role_plan")
 
 @dataclass(frozen=True)
 class Names:
-    """What the private names of roles are: `results` of modules by name, and texts of templates by name.
+    """What the private names of roles are: `results` of modules by name, and templates by name.
 
     A name has several of them where several tasks register, give or loop over it.
     """
@@ -222,15 +222,15 @@ class Names:
             read = yaml.safe_load(text)
             if path.parts[2] == "vars":
                 for name, value in read.items():
-                    templates[name] += [*_texts(value)] or [""]
+                    templates[name] += [*_strings(value)] or [""]
             for task in _tasks(read):
                 if "register" in task:
                     results[task["register"]] |= {name for name, _given in _modules(task)}
                 if loop_var := task.get("loop_control", {}).get("loop_var"):
-                    templates[loop_var] += [*_texts(task["loop"])]
+                    templates[loop_var] += [*_strings(task["loop"])]
                 given = {**task.get("vars", {}), **task.get("ansible.builtin.set_fact", {})}
                 for name, value in given.items():
-                    templates[name] += [*_texts(value)] or [""]
+                    templates[name] += [*_strings(value)] or [""]
         return cls(results, templates)
 
     def untrusted(self, use: Use, seen: frozenset[str] = frozenset()) -> set[str]:

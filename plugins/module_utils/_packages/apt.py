@@ -77,7 +77,10 @@ def parse_status(text: str) -> tuple[dict[str, str], list[str], list[str]]:
 
 
 def parse_simulation(text: str) -> tuple[dict[str, str], dict[str, str]]:
-    """What `apt-get --simulate` would install and remove: versions by name, with a foreign architecture."""
+    """What `apt-get --simulate` would install and remove: versions by name.
+
+    A name has the architecture where it is not the host's.
+    """
     install = dict(_INSTALL.findall(text))
     remove = dict(_REMOVE.findall(text))
     return install, {name: version for name, version in remove.items() if name not in install}

@@ -49,7 +49,7 @@ _SECTION = re.compile(r"^(\S[^\n]*):\n((?:^ .*\n?)+)", re.MULTILINE)
 _ROW = re.compile(r"^ (\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s+[\d.,]+ \S+", re.MULTILINE)
 _POLL_SECONDS = 2.0
 # The architecture of packages for other programs than the host's own: libraries of 32 bits.
-_FOREIGN = re.compile(r"i[3-6]86")
+_OTHER = re.compile(r"i[3-6]86")
 
 
 def parse_installed(text: str) -> dict[str, str]:
@@ -59,8 +59,8 @@ def parse_installed(text: str) -> dict[str, str]:
 
 
 def _named(name: str, architecture: str = "") -> str:
-    """The name of a package, with a foreign architecture."""
-    return f"{name}.{architecture}" if _FOREIGN.fullmatch(architecture) else name
+    """The name of a package, with the architecture where it is not the host's."""
+    return f"{name}.{architecture}" if _OTHER.fullmatch(architecture) else name
 
 
 def _specification(name: str, version: str) -> str:
@@ -68,7 +68,7 @@ def _specification(name: str, version: str) -> str:
     base, dot, architecture = name.rpartition(".")
     if not version:
         return name
-    return f"{base}-{version}.{architecture}" if dot and _FOREIGN.fullmatch(architecture) else f"{name}-{version}"
+    return f"{base}-{version}.{architecture}" if dot and _OTHER.fullmatch(architecture) else f"{name}-{version}"
 
 
 def parse_transaction(text: str) -> tuple[dict[str, str], dict[str, str]]:

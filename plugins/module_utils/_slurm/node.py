@@ -21,7 +21,7 @@ KEEP, CANCEL = "keep", "cancel"
 # A node with any of these was taken out of service. The first word is the node's own state, the others come on top.
 _OUT_OF_SERVICE = frozenset(("DOWN", "DRAIN", "DRAINED", "DRAINING", "ERROR", "FAIL", "FAILING", "FUTURE"))
 # A node with nothing but these takes jobs, if not at once: state and flags of https://slurm.schedmd.com/scontrol.html,
-# "NODES - SPECIFICATIONS FOR SHOW COMMAND". Whether its slurmd responds is told apart.
+# "NODES - SPECIFICATIONS FOR SHOW COMMAND". Whether its slurmd responds is a flag of its own.
 _TAKES_JOBS = frozenset(
     (
         *("ALLOCATED", "IDLE", "MIXED", "BLOCKED", "CLOUD", "COMPLETING", "DYNAMIC_FUTURE", "DYNAMIC_NORM", "MAINT"),
@@ -67,7 +67,7 @@ class Node:
 
     @property
     def takes_jobs(self) -> bool:
-        """Whether it may take jobs: no state or flag speaks against it, nor one that is not known."""
+        """Whether it may take jobs: none of its states and flags prevents it, and all of them are known."""
         return _TAKES_JOBS.issuperset(self.states)
 
     @property
@@ -151,7 +151,7 @@ def parse_node(text: str, name: str) -> Node:
 
 
 def without_notes(text: str) -> str:
-    """A node without its comment and all that follows, which are texts of any form and come last.
+    """A node without its comment and all that follows, which have any form and come last.
 
     They begin behind the last line of resources: an earlier field, which the node itself reports, hides nothing.
     """

@@ -197,7 +197,7 @@ def test_with_injected_facts_a_host_does_not_name_the_file(tmp_path: Path, fact:
     }
     done = ansible_playbook("-i", files["hosts"], files["plays"], env=env)
     assert done.returncode == 0, done.stdout + done.stderr
-    # Of the first play it is known, before the host has said anything.
+    # Of the first play it is known, before the host has returned anything.
     assert (files["own"].exists(), files["trap"].exists()) == (True, False)
     assert ("gpu1 has a fact of that name" in done.stderr) == (fact == "gpu_fleet_result_file")
 

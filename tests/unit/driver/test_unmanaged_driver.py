@@ -107,7 +107,7 @@ _LIBRARIES = {"libcuda1": "550.163.01-2", "libnvidia-ml1": "550.163.01-2", "nvid
 _MODULE = {"module_version": "550.163.01", "module_kind": "proprietary"}
 _RUNFILE: dict[str, str] = {}
 # Packages, what differs from libraries of 550.163.01 alone, why nvidia-smi shows nothing, and the outcome with a part
-# of what is said of it.
+# of the message about it.
 _NOT_WHOLE: dict[str, tuple[dict[str, str], dict[str, Any], str, str, str]] = {
     "libraries for CUDA": (
         _LIBRARIES,
@@ -143,13 +143,13 @@ _NOT_WHOLE: dict[str, tuple[dict[str, str], dict[str, Any], str, str, str]] = {
 
 @pytest.mark.parametrize("case", _NOT_WHOLE)
 def test_parts_of_a_driver_are_no_driver(case: str) -> None:
-    packages, own, reason, existing, said = _NOT_WHOLE[case]
+    packages, own, reason, existing, message = _NOT_WHOLE[case]
     system = facts(DEBIAN, packages={name: [{"version": version}] for name, version in packages.items()})
     system["cuda"]["driver"].update({"library_version": "550.163.01", **own})
     system["nvidia_smi"]["reason"] = reason
     nothing: dict[str, Any] = {"shown": {}, "listed": {}, "recommended": {}, "is_complete": False}
     found = stage("select", system, {**nothing, "with_companions": False})
-    assert (found["existing"], said in "; ".join([*found["notes"], *found["refusals"]])) == (existing, True), found
+    assert (found["existing"], message in "; ".join([*found["notes"], *found["refusals"]])) == (existing, True), found
     assert found["removals"] == []
     assert ("nvidia-driver-cuda" in " ".join(found["install"])) == (existing == "none")
     image = stage("select", system, {**nothing, "with_companions": False}, nvidia_driver_image_build=True)

@@ -23,20 +23,20 @@ DRIVER = "nvidia_driver"
 _GCC = re.compile(r"=(\d+)\d{4}$")
 _NAMED_OWNERS = 4
 # The architecture of an rpm for programs of 32 bits.
-_FOREIGN = re.compile("i[3-6]86")
+_OTHER = re.compile("i[3-6]86")
 # Why nvidia-smi shows nothing, where it is not installed.
 _WITHOUT_SMI = ("no_driver", "no_gpu", "no_nvidia_smi")
 
 
 def _installed(packages: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, str]:
-    """The versions by name, with a foreign architecture as apt and dnf write it: libnvidia-gl-580:i386, libs.i686."""
+    """The versions by name, with another architecture as apt and dnf write it: libnvidia-gl-580:i386, libs.i686."""
     found: dict[str, str] = {}
     own = ("all", *(one.get("arch") for one in packages.get("dpkg", ())))
     for name, versions in packages.items():
         for one in versions:
             architecture = str(one.get("arch") or "")
-            is_foreign = architecture not in ("", *own) if "dpkg" in packages else _FOREIGN.fullmatch(architecture)
-            key = f"{name}{':' if 'dpkg' in packages else '.'}{architecture}" if is_foreign else str(name)
+            is_other = architecture not in ("", *own) if "dpkg" in packages else _OTHER.fullmatch(architecture)
+            key = f"{name}{':' if 'dpkg' in packages else '.'}{architecture}" if is_other else str(name)
             found.setdefault(key, str(one["version"]))
     return found
 

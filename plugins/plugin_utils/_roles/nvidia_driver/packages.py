@@ -220,8 +220,8 @@ _MODULES_OF_A_KERNEL = re.compile(r"linux-(?:modules|objects|signatures)-nvidia-
 def family(installed: Iterable[str], sources: Mapping[str, str]) -> list[str]:
     """The packages of `installed` that belong to a driver, of any origin and branch, sorted.
 
-    A foreign architecture is part of a name. `sources` has the source package by name without it. It decides where it
-    is known to be of a driver or not, else the name does.
+    Another architecture than the host's is part of a name. `sources` has the source package by name without it. It
+    decides where it is known to be of a driver or not, else the name does.
     """
     names = ((name, name.partition(":")[0]) for name in installed)
     return sorted(name for name, base in names if is_of_driver(base, sources.get(base, "")))
