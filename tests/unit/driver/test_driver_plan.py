@@ -295,11 +295,12 @@ def test_priorities_of_apt_decide_between_repositories_and_its_own_pins_do_not_c
     for pins in ([], [{**own[0], "packages": "docker*"}]):
         plan = planned({"kernel_modules": "auto"}, facts, {"listed": listed, "is_complete": True, "pins": pins})
         assert {one.partition("=")[2] for one in plan["install"]} == {"550.163.01-4~bpo13+1"}
-        out = {"listed": listed.replace(" 1001\n", " -1\n"), "is_complete": True, "pins": pins}
+        denied = listed.replace(" 1001\n", " -1\n")
+        out = {"listed": denied, "is_complete": True, "pins": pins}
         plan = planned({"kernel_modules": "auto"}, facts, out)
         assert {one.partition("=")[2] for one in plan["install"]} == {"550.163.01-2"}
         assert "Pin: version 550.163.01-4~bpo13+1\nPin-Priority: -1\n" in plan["preferences"]
-        out["listed"] = out["listed"].replace(" 500\n", " -1\n")
+        out["listed"] = denied.replace(" 500\n", " -1\n")
         (reason,) = planned({"kernel_modules": "auto"}, facts, out)["reasons"]
         assert "the host's apt preferences exclude 550.163.01-4~bpo13+1, 550.163.01-2" in reason
 

@@ -86,7 +86,7 @@ def run(directory: Path, program: Path, playbook: str, hosts: Mapping[str, MockH
     return SiteRun(done.returncode, done.stdout + done.stderr, modules)
 
 
-@pytest.fixture(params=PROGRAMS.values(), ids=PROGRAMS, name="program")
+@pytest.fixture(params=[*PROGRAMS.values()], ids=[*PROGRAMS], name="program")
 def _program(request: pytest.FixtureRequest) -> Path:
     path: Path = request.param
     return path

@@ -145,7 +145,7 @@ def test_gpus_are_read_again_where_another_driver_was_loaded_since(tmp_path: Pat
     given = {"gpu_fleet_roles": ["nvidia_driver"]}
     host = _with_an_unmanaged_driver(given)
     again = {"nvidia_smi_facts": {"ansible_facts": {"nvidia_smi": host.nvidia_smi}}}
-    bare = replace(host, nvidia_smi=NO_DRIVER, results={**host.results, **again})
+    bare = replace(host, nvidia_smi={**NO_DRIVER, "reason": "not_loaded"}, results={**host.results, **again})
     done = run_site(tmp_path, {"node1": (bare, given)}, env=TABLE)
     assert done.rc == 0, done.output
     assert done.modules["node1"][-1] == "nvidia_smi_facts"
