@@ -99,7 +99,10 @@ def test_the_documentation_shows_these_layers() -> None:
 
 
 def test_nothing_but_the_page_of_the_report_evaluates_templates() -> None:
-    """What plugins decide is Python, and the variables of a user are evaluated by Ansible."""
+    """What plugins decide is Python, and the variables of a user are evaluated by Ansible.
+
+    _ansible_core.py has Jinja keep the types of values in releases of Ansible that lose them.
+    """
     found = set()
     for path in (ROOT / "plugins").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -107,4 +110,4 @@ def test_nothing_but_the_page_of_the_report_evaluates_templates() -> None:
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             if any(name.partition(".")[0] == "jinja2" for name in names):
                 found.add(str(path.relative_to(ROOT)))
-    assert found == {"plugins/plugin_utils/_report/page.py"}
+    assert found == {"plugins/plugin_utils/_ansible_core.py", "plugins/plugin_utils/_report/page.py"}
