@@ -92,18 +92,21 @@ def test_documentation_can_be_read(controller: Controller, installed: Path) -> N
     for kind in sorted({kind for kind, _name in documented}):
         names = [f"gpu.fleet.{name}" for of_kind, name in documented if of_kind == kind]
         shown = _with(controller, installed, "ansible-doc", "-t", kind, *names)
-        assert [name for name in names if name not in shown] == []
+        # ansible-doc of 2.16 prints the name of a role in capitals.
+        assert [name for name in names if name not in shown.lower()] == []
         assert _warnings(shown) == []
 
 
 # ansible-core warns of a collection of its own, which has no version.
 _OWN_OF_CORE = "/ansible/_internal/ansible_collections/"
+# And of the collections of others that are installed here, which may be too new for it.
+_OF_OTHERS = re.compile(r"Collection (?!gpu\.fleet )\S+ does not support Ansible version")
 
 
 def _warnings(output: str) -> list[str]:
     """Lines of warnings, deprecations and errors that are not about ansible-core itself."""
     lines = [line for line in output.splitlines() if re.match(r"\[(?:[A-Z]+ )?(?:WARNING|ERROR)\]", line)]
-    return [line for line in lines if _OWN_OF_CORE not in line]
+    return [line for line in lines if _OWN_OF_CORE not in line and not _OF_OTHERS.search(line)]
 
 
 def test_a_warning_of_ansible_doc_is_found() -> None:

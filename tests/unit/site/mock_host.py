@@ -159,11 +159,15 @@ class SiteRun:
         return next(line.partition(":")[2] for line in self.output.splitlines() if re.match(rf"{host} +: ok=", line))
 
     def failure(self, host: str) -> str:
-        """The message of the host's failure."""
-        for line in self.output.splitlines():
-            if line.startswith(f"fatal: [{host}]"):
-                message: str = json.loads(line.partition("=> ")[2])["msg"]
-                return message
+        """The message of the host's failure; of one in a task on another host, what follows the error of a module."""
+        for begin, lines in (
+            (f"fatal: [{host}]", self.output.splitlines()),
+            (f"fatal: [{host} -> ", reversed(self.output.splitlines())),
+        ):
+            for line in lines:
+                if line.startswith(begin):
+                    message: str = json.loads(line.partition("=> ")[2])["msg"]
+                    return message
         return ""
 
 
