@@ -220,7 +220,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             strict = evaluated(self._templar, variables.get(STRICT, True))
         except AnsibleError as error:
             return [_not_evaluated(STRICT, error)]
-        # Facts that have become variables are nobody's mistake, with those of this collection among them.
+        # Facts that have become variables are nobody's mistake, the collection's own among them.
         given = _injected_facts.without_facts(variables)
         return [one_line(text) for text in _NAMES.refusals(given, strict)]
 

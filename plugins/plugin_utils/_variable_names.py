@@ -138,7 +138,7 @@ class PublicNames:
         return found
 
     def _hint(self, name: str, nearest: str) -> str:
-        """What was meant, as the refusal has it."""
+        """The name that the refusal suggests."""
         others = f", or another one that begins with {name}_" if self._meant(name) else ""
         return f" (for {nearest}{others}?)" if nearest else ""
 

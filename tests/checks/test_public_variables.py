@@ -29,7 +29,7 @@ from tests.checks.tools import ROOT, project_files
 # Of regular expressions in templates.
 pytestmark = pytest.mark.filterwarnings("ignore:invalid escape sequence")
 NAMES = public_names().names
-# That of the report has no variables of Ansible.
+# The report's template has no variables of Ansible.
 FILES = {
     path: (ROOT / path).read_text(encoding="utf-8")
     for path in project_files(".yml", ".j2")
@@ -163,7 +163,7 @@ TREES = {
     },
     **{path.name: tree(path) for path in FILES if path.parts[0] == "playbooks" and len(path.parts) == 2},
 }
-"""What is run together, by role and by playbook."""
+"""The files that run together, by role and by playbook."""
 
 
 @dataclass(frozen=True)
@@ -263,7 +263,7 @@ def test_each_exception_is_needed() -> None:
         "a: \"{{ hostvars[x]['docker_' ~ y] }}\"",
         "a: \"{{ groups['all'] | map('extract', hostvars, 'docker_users') }}\"",
         "a: '{{ ansible_facts.docker_users }}'",
-        # Of what is no result of a door.
+        # The result of another task than a door.
         "a: '{{ __docker_variables.docker_users }}'",
     ],
 )

@@ -444,7 +444,7 @@ NODE_LINE, GRES_CONF, RESTART = "write_node_line", "write_gres_conf", "restart_s
 
 
 def _request(variables: Mapping[str, Any], _facts: Mapping[str, Any], _given: Mapping[str, Any]) -> Plan:
-    """Refuses what is wrong whatever the node has."""
+    """Refuse wrong variables, whatever the node has."""
     return Plan(refusals=Request.read(variables).refusals)
 
 

@@ -264,7 +264,7 @@ def driver_plan(request: Request, facts: HostFacts, offered: Offered, table: Seq
 
 
 def _parts(inputs: _Inputs) -> Iterator[str]:
-    """That what is there of a driver is none, and what it lacks."""
+    """The note that an incomplete driver counts as none, with the parts it lacks."""
     facts = inputs.facts
     if facts.lacks and not facts.recorded_source:
         names = [name for name in facts.family if upstream(facts.installed.get(name, "")) == facts.driver]
@@ -1065,7 +1065,7 @@ def _stream(packages: Packages, facts: HostFacts) -> str:
 
 
 def _removals(facts: HostFacts, desired: Sequence[str]) -> tuple[str, ...]:
-    """What goes; the libraries of 32 bits stay with those of the same package that stay."""
+    """The packages to remove; 32-bit libraries stay while their package stays."""
     return tuple(
         name
         for name in facts.family
