@@ -24,6 +24,7 @@ import yaml
 from ansible_collections.gpu.fleet.plugins.plugin_utils._injected_facts import WARNING
 
 from tests.conftest import ROOT
+from tests.unit.plays import NATIVE
 from tests.unit.site.converged import STATE, converged
 from tests.unit.site.mock_host import MockHost, SiteRun, mock_variables
 
@@ -33,6 +34,7 @@ GIVEN = yaml.safe_load((TEAM / "group_vars" / "all.yml").read_text())
 # What set_fact of the team's role gives: it precedes the inventory.
 USERS = ["ops", GIVEN["site"]]
 # Other releases of ansible-core, where environments with them were made.
+BEFORE_2_19 = ("venv-2.16", "venv-2.17", "venv-2.18")
 PROGRAMS = {
     path.parents[1].name: path
     for path in (
@@ -61,11 +63,12 @@ def host(**state: Any) -> MockHost:
 
 
 def run(directory: Path, program: Path, playbook: str, hosts: Mapping[str, MockHost], *arguments: str) -> SiteRun:
-    """Run a playbook of a copy of the repository, with no setting of Ansible that is not in it."""
+    """Run a playbook of a copy of the repository, with no setting but what ansible-core before 2.19 has to be set to."""
     shutil.copytree(TEAM, directory)
     (directory / "mocks").mkdir()
     mocks = {name: mock_variables(directory / "mocks" / name, one) for name, one in hosts.items()}
     (directory / "hosts.json").write_text(json.dumps({"all": {"hosts": mocks}}))
+    old = {"ANSIBLE_JINJA2_NATIVE": "true"} if program.parents[1].name in BEFORE_2_19 else NATIVE
     done = subprocess.run(
         [program, "-i", "hosts.json", f"{playbook}.yml", *arguments],
         env={
@@ -75,6 +78,7 @@ def run(directory: Path, program: Path, playbook: str, hosts: Mapping[str, MockH
             "ANSIBLE_LOCAL_TEMP": str(directory / "home" / "tmp"),
             "ANSIBLE_NOCOLOR": "1",
             "ANSIBLE_PIPELINING": "true",
+            **old,
         },
         cwd=directory,
         capture_output=True,
