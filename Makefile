@@ -2,8 +2,9 @@
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 export PYTHONDONTWRITEBYTECODE = 1
+comma := ,
 
-.PHONY: help demo demo-clean test test-unit test-ci test-long test-full bench fuzz prepare mock-repositories docs release facts-check redact
+.PHONY: help demo demo-clean test test-unit test-ci test-long test-full bench fuzz prepare mock-repositories docs release facts-check real-gpu redact
 help:
 	@echo "make demo        three simulated GPU hosts, from bare Debian to running GPU containers"
 	@echo "make demo-clean  remove every trace of the demo and the tests"
@@ -17,11 +18,15 @@ help:
 	@echo "make docs        the documentation site, in .cache/docs/html"
 	@echo "make release     archive, checksums and SBOM of the version in galaxy.yml, in .cache/release"
 	@echo "make facts-check compares the tables of branches, CUDA and releases with what NVIDIA and PyPI publish"
+	@echo "make real-gpu HOST=name, or ARGS=\"-i INVENTORY\": the scenario on hosts with real GPUs that may be changed"
 	@echo "make redact FILE=output.txt prints a file for an issue, without what identifies your site"
 	@echo "make mock-repositories the mock repositories, after a change in testbed/mock_repositories"
 
 demo demo-clean prepare test test-unit test-ci test-long test-full bench fuzz mock-repositories docs release facts-check: | python
 	@$(PYTHON) -m testbed $@ $(ARGS)
+
+real-gpu: | python
+	@$(PYTHON) -m testbed $@ $(if $(HOST),-i $(HOST)$(comma)) $(ARGS)
 
 redact: | python
 	@$(PYTHON) -m testbed $@ $(FILE)

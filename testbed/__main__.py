@@ -18,11 +18,12 @@ from typing import get_args
 
 from testbed import documentation, hosts, images, parts, prerequisites, release, settings, suite
 from testbed.mock_repositories import container
+from testbed.real_gpu import scenario
 from testbed.progress import CommandError, phase, report, run_playbook
 from testbed.redact import redact
 
 _ON_HOSTS = "hosts"  # the part of the benchmark that needs them
-_WITHOUT_ROOT = ("test-unit", "bench", "docs", "release", "facts-check", "redact")
+_WITHOUT_ROOT = ("test-unit", "bench", "docs", "release", "facts-check", "real-gpu", "redact")
 _DEMO = settings.ROOT / "inventories" / "demo"
 # What a person may want to see next. tests/system/test_demo.py runs each of them.
 TRY = {
@@ -176,6 +177,14 @@ def docs() -> None:
     report(f"  {index}")
 
 
+def real_gpu(arguments: list[str]) -> None:
+    """Run the scenario on hosts with real GPUs; see testbed/real_gpu."""
+    if "--ansible-playbook" not in arguments and not {"-h", "--help"} & {*arguments}:
+        _tools()
+    if not scenario.run(arguments):
+        raise SystemExit(1)
+
+
 def make_release() -> None:
     """Make the files of a release of the version in galaxy.yml."""
     facts_check(["--outdated"])
@@ -254,6 +263,7 @@ def main() -> int:
         "docs": docs,
         "release": make_release,
         "facts-check": partial(facts_check, rest),
+        "real-gpu": partial(real_gpu, rest),
         "redact": partial(redact_file, rest),
         **{target: partial(test, target, rest) for target in get_args(parts.Target)},
     }

@@ -59,6 +59,11 @@ class Controller:
         """The release series, such as 2.21."""
         return self.version.rpartition(".")[0]
 
+    @property
+    def settings(self) -> dict[str, str]:
+        """Settings of Ansible without which this release is refused."""
+        return {"ANSIBLE_JINJA2_NATIVE": "true"} if tuple(map(int, self.core.split("."))) < (2, 19) else {}
+
     def ensure(self) -> Path:
         """Create the virtual environment if it does not exist; return its bin directory."""
         if self.venv != VENV:

@@ -21,7 +21,7 @@ from tests.unit.site.converged import WITHOUT_CONTAINER, converged
 from tests.unit.site.mock_host import MockHost, SiteRun
 from tests.unit.upgrade.test_upgrade_playbook import host as upgraded
 
-OLDER = [each for each in controllers() if tuple(map(int, each.core.split("."))) < (2, 19)]
+OLDER = [each for each in controllers() if each.settings]
 CALLBACKS = "gpu.fleet.fleet_table,gpu.fleet.progress,gpu.fleet.run_result"
 Run = Callable[..., SiteRun]
 
@@ -38,7 +38,7 @@ def run(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setattr(mock_host, "ansible_playbook", ansible_playbook)
 
     def run_site(hosts: Mapping[str, tuple[MockHost, Mapping[str, Any]]], *arguments: str, **options: Any) -> SiteRun:
-        env = {"ANSIBLE_CALLBACKS_ENABLED": CALLBACKS, "ANSIBLE_JINJA2_NATIVE": "true", **options.pop("env", {})}
+        env = {"ANSIBLE_CALLBACKS_ENABLED": CALLBACKS, **controller.settings, **options.pop("env", {})}
         return mock_host.run_site(tmp_path, hosts, *arguments, env=env, **options)
 
     return run_site

@@ -206,6 +206,19 @@ def test_a_controller_without_other_collections_reads_the_role(role: str) -> Non
     assert missing == []
 
 
+@for_each_role
+def test_an_old_ansible_core_finds_imported_tasks_in_subdirectories(role: str) -> None:
+    """2.16 looks through the files that included this one, and crashes at the one that included the role."""
+    tasks = ROOT / "roles" / role / "tasks"
+    found = [
+        f"{path.relative_to(ROOT)}: {imported}"
+        for path in tasks.rglob("*/*.yml")
+        for entry in _mappings(yaml.safe_load(path.read_text(encoding="utf-8")))
+        if (imported := str(entry.get("ansible.builtin.import_tasks", ""))) and not imported.startswith("{{ role_path }}/")
+    ]
+    assert found == []
+
+
 # Entry points other than main that a role's README offers to other roles.
 ENTRY_POINTS = {"docker": {"daemon_options.yml"}}
 # What a role is included with: a public variable would give way to one of -e.

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from testbed import settings
 from tests.callbacks import module_runs
+from tests.checks.controllers import Controller
 
 
 @dataclass(frozen=True)
@@ -81,11 +82,19 @@ def scenarios() -> list[str]:
     return sorted(name for name in found if name != "default")
 
 
-def molecule_test(scenario: str) -> Result:
-    """Run one scenario from the creation of its hosts on."""
-    # Molecule's state of an interrupted run would make it skip steps.
+def molecule(step: str, scenario: str, *arguments: str, controller: Controller | None = None) -> Result:
+    """Run a sequence of molecule for a scenario, with an ansible-core other than the environment's where one is given."""
+    env = {"NO_COLOR": "1"}
+    if controller:
+        env |= {"PATH": f"{controller.ensure()}:{settings.environment()['PATH']}", **controller.settings}
+    # Its state of an earlier or interrupted run would make it skip steps.
     run(["molecule", "reset"])
-    log = settings.LOGS / f"molecule-{scenario}.log"
-    result = run(["molecule", "test", "--scenario-name", scenario, "--report"], env={"NO_COLOR": "1"}, log=log)
+    log = settings.LOGS / f"molecule-{scenario}{'-' * (step != 'test')}{step.removeprefix('test')}.log"
+    result = run(["molecule", step, "--scenario-name", scenario, *arguments], env=env, log=log)
     # Molecule passes over a step whose playbook it does not know, and still succeeds.
     return replace(result, status=result.status or int("Missing playbook" in result.output))
+
+
+def molecule_test(scenario: str, controller: Controller | None = None) -> Result:
+    """Run one scenario from the creation of its hosts on."""
+    return molecule("test", scenario, "--report", controller=controller)

@@ -13,7 +13,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -23,8 +22,8 @@ import pytest
 import yaml
 from ansible_collections.gpu.fleet.plugins.plugin_utils._injected_facts import WARNING
 
+from tests.checks.controllers import Controller, controllers
 from tests.conftest import ROOT
-from tests.unit.plays import NATIVE
 from tests.unit.site.converged import STATE, converged
 from tests.unit.site.mock_host import MockHost, SiteRun, mock_variables
 
@@ -33,15 +32,8 @@ TEAM = Path(__file__).with_name("existing_team")
 GIVEN = yaml.safe_load((TEAM / "group_vars" / "all.yml").read_text())
 # What set_fact of the team's role gives: it precedes the inventory.
 USERS = ["ops", GIVEN["site"]]
-# Other releases of ansible-core, where environments with them were made.
-BEFORE_2_19 = ("venv-2.16", "venv-2.17", "venv-2.18")
-PROGRAMS = {
-    path.parents[1].name: path
-    for path in (
-        Path(sys.executable).with_name("ansible-playbook"),
-        *sorted((ROOT / ".cache").glob("venv-2.*/bin/ansible-playbook")),
-    )
-}
+# The environment's, and the oldest and the newest ansible-core where environments with them were made.
+CONTROLLERS = [each for each in controllers() if (each.venv / "bin" / "ansible-playbook").exists()]
 
 
 def host(**state: Any) -> MockHost:
@@ -62,15 +54,16 @@ def host(**state: Any) -> MockHost:
     return replace(found, system=system, results={**found.results, **others})
 
 
-def run(directory: Path, program: Path, playbook: str, hosts: Mapping[str, MockHost], *arguments: str) -> SiteRun:
+def run(
+    directory: Path, controller: Controller, playbook: str, hosts: Mapping[str, MockHost], *arguments: str
+) -> SiteRun:
     """Run a playbook of a copy of the repository, with no setting but what ansible-core before 2.19 has to be set to."""
     shutil.copytree(TEAM, directory)
     (directory / "mocks").mkdir()
     mocks = {name: mock_variables(directory / "mocks" / name, one) for name, one in hosts.items()}
     (directory / "hosts.json").write_text(json.dumps({"all": {"hosts": mocks}}))
-    old = {"ANSIBLE_JINJA2_NATIVE": "true"} if program.parents[1].name in BEFORE_2_19 else NATIVE
     done = subprocess.run(
-        [program, "-i", "hosts.json", f"{playbook}.yml", *arguments],
+        [controller.venv / "bin" / "ansible-playbook", "-i", "hosts.json", f"{playbook}.yml", *arguments],
         env={
             **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
             "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".cache" / "collections"),
@@ -78,7 +71,7 @@ def run(directory: Path, program: Path, playbook: str, hosts: Mapping[str, MockH
             "ANSIBLE_LOCAL_TEMP": str(directory / "home" / "tmp"),
             "ANSIBLE_NOCOLOR": "1",
             "ANSIBLE_PIPELINING": "true",
-            **old,
+            **controller.settings,
         },
         cwd=directory,
         capture_output=True,
@@ -90,33 +83,33 @@ def run(directory: Path, program: Path, playbook: str, hosts: Mapping[str, MockH
     return SiteRun(done.returncode, done.stdout + done.stderr, modules)
 
 
-@pytest.fixture(params=[*PROGRAMS.values()], ids=[*PROGRAMS], name="program")
-def _program(request: pytest.FixtureRequest) -> Path:
-    path: Path = request.param
-    return path
+@pytest.fixture(params=CONTROLLERS, ids=lambda controller: f"core-{controller.core}", name="controller")
+def _controller(request: pytest.FixtureRequest) -> Controller:
+    each: Controller = request.param
+    return each
 
 
-def test_its_run_brings_hosts_to_containers_and_then_changes_nothing(program: Path, tmp_path: Path) -> None:
-    first = run(tmp_path / "first", program, "site", {"node": host(changed=True, gpus_changed=True)})
+def test_its_run_brings_hosts_to_containers_and_then_changes_nothing(controller: Controller, tmp_path: Path) -> None:
+    first = run(tmp_path / "first", controller, "site", {"node": host(changed=True, gpus_changed=True)})
     assert first.rc == 0, first.output[-5000:]
     assert "gpu_state" in first.modules["node"] and "changed=0" not in first.recap("node")
-    second = run(tmp_path / "second", program, "site", {"node": host()})
+    second = run(tmp_path / "second", controller, "site", {"node": host()})
     assert second.rc == 0, second.output[-5000:]
     assert "changed=0" in second.recap("node") and "gpu_state" not in second.modules["node"], second.output[-5000:]
     assert second.output.count(WARNING[:60]) == 1
 
 
-def test_the_upgrade_asks_for_consent(program: Path, tmp_path: Path) -> None:
+def test_the_upgrade_asks_for_consent(controller: Controller, tmp_path: Path) -> None:
     hosts = {"node": host(changed=True, gpus_changed=True)}
-    refused = run(tmp_path / "refused", program, "upgrade", hosts, "--check")
+    refused = run(tmp_path / "refused", controller, "upgrade", hosts, "--check")
     assert "this playbook runs commands of the site on the controller" in refused.failure("node")
     arguments = ("--check", "-e", "gpu_fleet_accept_injected_facts=true")
-    accepted = run(tmp_path / "accepted", program, "upgrade", hosts, *arguments)
+    accepted = run(tmp_path / "accepted", controller, "upgrade", hosts, *arguments)
     assert accepted.rc == 0, accepted.output[-5000:]
     assert "failed=0" in accepted.recap("node") and "gpu_state" not in accepted.modules["node"]
 
 
-def test_set_fact_of_another_role_is_no_lie_unless_it_is_kept_with_the_facts(program: Path, tmp_path: Path) -> None:
+def test_set_fact_of_another_role_is_no_lie_unless_it_is_kept_with_the_facts(controller: Controller, tmp_path: Path) -> None:
     """The runs above have it without `cacheable`, with which Ansible takes it for a fact of the host."""
-    done = run(tmp_path / "run", program, "site", {"node": host()}, "-e", '{"baseline_caches": true}')
+    done = run(tmp_path / "run", controller, "site", {"node": host()}, "-e", '{"baseline_caches": true}')
     assert "facts of this host are named docker_users, as variables of gpu.fleet are called" in done.failure("node")
