@@ -59,7 +59,15 @@ def steps(engines: Sequence[str], *, computes: bool, change_gpus: bool) -> tuple
             _site("with them again", "no changes", "--extra-vars", json.dumps(_SETTINGS)),
         )
         if change_gpus
-        else (_site("with other settings of the GPUs, in check mode", "a run", *_CHECK, "--extra-vars", json.dumps(_SETTINGS)),)
+        else (
+            _site(
+                "with other settings of the GPUs, in check mode",
+                "a run",
+                *_CHECK,
+                "--extra-vars",
+                json.dumps(_SETTINGS),
+            ),
+        )
     )
     return (
         _site("in check mode", "changes", *_CHECK),
@@ -72,9 +80,7 @@ def steps(engines: Sequence[str], *, computes: bool, change_gpus: bool) -> tuple
         _site("after the repair", "no changes"),
         *containers,
         Step("Containers that run", _ours("running"), "changes"),
-        _site(
-            "does not stop them", "a refusal", "--extra-vars", options, says="would stop the running containers"
-        ),
+        _site("does not stop them", "a refusal", "--extra-vars", options, says="would stop the running containers"),
         Step("Containers after systemctl daemon-reload", _ours("daemon_reload")),
         Step("Containers removed", _ours("running"), "changes", ("--extra-vars", "gpu_containers_state=absent")),
         Step("Metrics of the exporter", _ours("metrics"), "changes"),

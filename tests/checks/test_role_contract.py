@@ -214,7 +214,8 @@ def test_an_old_ansible_core_finds_imported_tasks_in_subdirectories(role: str) -
         f"{path.relative_to(ROOT)}: {imported}"
         for path in tasks.rglob("*/*.yml")
         for entry in _mappings(yaml.safe_load(path.read_text(encoding="utf-8")))
-        if (imported := str(entry.get("ansible.builtin.import_tasks", ""))) and not imported.startswith("{{ role_path }}/")
+        if (imported := str(entry.get("ansible.builtin.import_tasks", "")))
+        and not imported.startswith("{{ role_path }}/")
     ]
     assert found == []
 

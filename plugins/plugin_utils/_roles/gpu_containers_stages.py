@@ -82,7 +82,7 @@ def _record(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mappi
 
     `removed` is the result of removing tokens, by an earlier use of the role where this one did not get there.
     """
-    removed = [one["item"] for one in found["removed"].get("results") or () if not one.get("failed")]
+    removed = [one["item"] for one in found["removed"] if not one.get("failed")]
     known = {**found, "removed_tokens": [path for path in removed if path in found["obsolete_tokens"]]}
     decided = container_plan(Request.read(variables), Host.of(facts, known))
     state = "present" if decided.record else "absent"

@@ -640,15 +640,15 @@ def test_the_record_follows_what_was_removed() -> None:
     path = "/etc/gpu-fleet-jupyter/old"
     host = known(docker=DOCKER, recorded=record(tokens=["old"]))
     for removed, obsolete, tokens in (
-        ({"results": [{"item": path}]}, [path], []),
-        ({"results": [{"item": path, "failed": True}]}, [path], ["old"]),
+        ([{"item": path}], [path], []),
+        ([{"item": path, "failed": True}], [path], ["old"]),
         # By an earlier use of the role in the same play, after which it was made again.
-        ({"results": [{"item": path}]}, [], ["old"]),
-        ({}, [path], ["old"]),
+        ([{"item": path}], [], ["old"]),
+        ([], [path], ["old"]),
     ):
         found = stage("record", variables(), host, removed=removed, obsolete_tokens=obsolete)
         assert found["is_known"]
         assert (found["state"], found["data"].get("tokens", [])) == ("present" if tokens else "absent", tokens)
     there = {**toolkit(), "runtimes": {"docker": {"installed": True}}}
     host = known(container_toolkit=there, recorded=record(("docker", "training", "1")))
-    assert not stage("record", variables(), host, removed={}, obsolete_tokens=[])["is_known"]
+    assert not stage("record", variables(), host, removed=[], obsolete_tokens=[])["is_known"]
