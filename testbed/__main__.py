@@ -18,8 +18,8 @@ from typing import get_args
 
 from testbed import documentation, hosts, images, parts, prerequisites, release, settings, suite
 from testbed.mock_repositories import container
-from testbed.real_gpu import scenario
 from testbed.progress import CommandError, phase, report, run_playbook
+from testbed.real_gpu import scenario
 from testbed.redact import redact
 
 _ON_HOSTS = "hosts"  # the part of the benchmark that needs them

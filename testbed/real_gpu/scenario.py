@@ -27,7 +27,7 @@ _HERE = Path(__file__).parent
 _PROGRAM = settings.VENV / "bin" / "ansible-playbook"
 _CHANGES = """
 These hosts are changed: Docker and NVIDIA's Container Toolkit are installed or configured, containers run, and at the
-end decommission.yml removes what was installed. What stays: images, lists of packages, logs, and what was there before."""
+end decommission.yml removes what was installed. What stays: images, lists of packages, logs, and what was there."""
 _SETTINGS_STAY = "Settings of the GPUs (MIG, ECC, power, clocks, persistence) are read, and changed in check mode only."
 _SETTINGS_CHANGE = (
     "Persistence mode and power limit of the GPUs are changed, and returned to their defaults at the end."

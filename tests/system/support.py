@@ -83,7 +83,7 @@ def scenarios() -> list[str]:
 
 
 def molecule(step: str, scenario: str, *arguments: str, controller: Controller | None = None) -> Result:
-    """Run a sequence of molecule for a scenario, with an ansible-core other than the environment's where one is given."""
+    """Run a sequence of molecule for a scenario, with the ansible-core of a controller or else of this environment."""
     env = {"NO_COLOR": "1"}
     if controller:
         env |= {"PATH": f"{controller.ensure()}:{settings.environment()['PATH']}", **controller.settings}

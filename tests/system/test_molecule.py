@@ -17,7 +17,7 @@ def test_the_scenario_passes(scenario: str) -> None:
         result = molecule_test(scenario)
         assert result.status == 0, result.output[-6000:]
         return
-    # From bare hosts twice: without a change left by the oldest ansible-core that can be run here, wholly by the newest.
+    # From bare hosts twice: until nothing changes with the oldest ansible-core that runs here, wholly with the newest.
     own, *others = controllers()
     oldest, newest = (others[0], others[-1]) if others else (own, own)
     result = molecule("converge", scenario, controller=oldest)

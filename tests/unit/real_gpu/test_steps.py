@@ -98,7 +98,7 @@ def test_warnings_of_ansible_that_a_run_causes_are_reasons() -> None:
         "[WARNING]: facts become variables (inject_facts_as_vars is true).\n"
         "[WARNING]: Deprecation warnings can be disabled by setting `deprecation_warnings=False` in ansible.cfg.\n"
         "[WARNING]: The variable '__docker_file' is already in use. You should set the `loop_var` value.\n"
-        "[DEPRECATION WARNING]: Instantiating test PluginLoader with aliases is deprecated. Aliases should be defined.\n"
+        "[DEPRECATION WARNING]: Instantiating test PluginLoader with aliases is deprecated. Aliases.\n"
     )
     assert [line[:50] for line in scenario.warnings_of(output)] == [
         "Ansible warns: The variable '__docker_file' is alr"
