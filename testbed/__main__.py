@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import get_args
 
-from testbed import documentation, hosts, images, parts, prerequisites, release, settings, suite
+from testbed import documentation, fleet_picture, hosts, images, parts, prerequisites, release, settings, suite
 from testbed.mock_repositories import container
 from testbed.progress import CommandError, phase, report, run_playbook
 from testbed.redact import redact
@@ -30,10 +30,7 @@ TRY = {
         "ansible-playbook -i inventories/demo playbooks/site.yml -l dgx-h200 "
         """-e '{"gpu_state_mig": {"1g.18gb": 7}}'"""
     ),
-    "a GPU that falls off the bus, and the verdict": (
-        "ansible -i inventories/demo dual-a100 -a 'gpu-simulator fault xid 79 --gpu 1' && "
-        "ansible-playbook -i inventories/demo playbooks/health.yml -l dual-a100"
-    ),
+    "a GPU that falls off the bus, and the verdict": f"{fleet_picture.FAULT} && {fleet_picture.HEALTH}",
     "the fleet on one page": (
         "ansible-playbook -i inventories/demo playbooks/report.yml -e gpu_fleet_report_dir=$PWD/.cache/report"
     ),
