@@ -54,9 +54,9 @@ def picture() -> str:
     """The picture as SVG. Each text has its width, so that columns stay in line with any font."""
     shown = lines()
     width, height = _COLUMNS * _CELL + 2 * _MARGIN, len(shown) * _LINE + 2 * _MARGIN
+    size = f'viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}"'
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}"'
-        f' height="{height:g}" font-family="ui-monospace, Menlo, Consolas, monospace" font-size="14">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="ui-monospace, monospace" font-size="14">',
         _HEADER,
         "<title>The table of a fleet of three hosts, and the verdict on a GPU that fell off the bus</title>",
         f'<rect width="{width:g}" height="{height:g}" rx="8" fill="{_BACKGROUND}"/>',
@@ -68,9 +68,8 @@ def picture() -> str:
             if word:
                 colour = _COLOURS.get(word.rstrip(":"), _QUIET if quiet else _INK)
                 x, y = _MARGIN + column * _CELL, _MARGIN + (number + 0.75) * _LINE
-                parts.append(
-                    f'<text x="{x:g}" y="{y:g}" textLength="{len(word) * _CELL:g}" fill="{colour}">{escape(word)}</text>'
-                )
+                place = f'x="{x:g}" y="{y:g}" textLength="{len(word) * _CELL:g}"'
+                parts.append(f'<text {place} fill="{colour}">{escape(word)}</text>')
             column += len(word) + 1
     return "\n".join([*parts, "</svg>"]) + "\n"
 
