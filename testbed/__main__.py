@@ -22,7 +22,7 @@ from testbed.progress import CommandError, phase, report, run_playbook
 from testbed.redact import redact
 
 _ON_HOSTS = "hosts"  # the part of the benchmark that needs them
-_WITHOUT_ROOT = ("test-unit", "bench", "docs", "release", "facts-check", "redact")
+_WITHOUT_ROOT = ("test-unit", "bench", "docs", "tables", "release", "facts-check", "redact")
 _DEMO = settings.ROOT / "inventories" / "demo"
 # What a person may want to see next. tests/system/test_demo.py runs each of them.
 TRY = {
@@ -173,6 +173,12 @@ def docs() -> None:
     report(f"  {index}")
 
 
+def make_tables() -> None:
+    """Write the tables of variables and plugins in the guides, and the picture of README; see testbed/tables.py."""
+    _tools()
+    _show([settings.VENV / "bin" / "python", "-m", "testbed.tables"])
+
+
 def make_release() -> None:
     """Make the files of a release of the version in galaxy.yml."""
     facts_check(["--outdated"])
@@ -249,6 +255,7 @@ def main() -> int:
         "bench": partial(bench, rest),
         "fuzz": fuzz,
         "docs": docs,
+        "tables": make_tables,
         "release": make_release,
         "facts-check": partial(facts_check, rest),
         "redact": partial(redact_file, rest),

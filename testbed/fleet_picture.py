@@ -72,7 +72,3 @@ def picture() -> str:
                 parts.append(f'<text {place} fill="{colour}">{escape(word)}</text>')
             column += len(word) + 1
     return "\n".join([*parts, "</svg>"]) + "\n"
-
-
-if __name__ == "__main__":
-    PICTURE.write_text(picture(), encoding="utf-8")

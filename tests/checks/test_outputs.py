@@ -188,7 +188,7 @@ def table_of_the_demo() -> list[str]:
 
 
 def test_the_picture_of_the_readme_is_current() -> None:
-    """`python3 -m testbed.fleet_picture` writes it."""
+    """`make tables` draws it."""
     assert fleet_picture.TABLE.splitlines() == table_of_the_demo()
     assert fleet_picture.PICTURE.read_text(encoding="utf-8") == fleet_picture.picture()
 
