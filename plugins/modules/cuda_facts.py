@@ -32,7 +32,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Read what is installed
+- name: Read the installed software
   gpu.fleet.cuda_facts:
 
 - name: Also find toolkits on a shared file system
