@@ -21,7 +21,7 @@ FORMS = {
     rf"{_START}What (?:is|was|has|are|were)\b": "begin with the subject: `Undeclared settings stay`",
     rf"{_START}(?:Have|Let) (?:the|a|an|it|its|hosts|systemd|[Ss]lurm\w*|Docker)\b": "use the verb: `Reload systemd`",
     r"\bsome (?:hundreds?|thousands?|dozens?)\b": "a number, or `several hundred`",
-    r"\b[Tt](?:ake|akes|aken|ook) (?:(?:the|a|an|this|that) \w+|it|them)? ?for (?:an?|the|one)\b": "counts as",
+    r"\b[Tt](?:ake|akes|aken|ook) (?:(?:the|a|an|this|that) \w+|it|them)? ?for (?:an?|the|one)\b": "`counts as`",
     r"\b[Ll]ook for what\b": "name what is found",
     r"\b(?:with|without|gives?|is) leave\b|\bleave for what\b": "permission",
     r"\bas good as\b": "state the consequence",

@@ -209,7 +209,7 @@ ansible_facts:
                   type: float
                 stale:
                   description:
-                    - What has changed since it was written, empty when it is current.
+                    - Changes since it was written, empty when it is current.
                     - V(driver_version), V(gpus) (other device files) or V(mig_layout) (other MIG instances).
                   returned: always
                   type: list
