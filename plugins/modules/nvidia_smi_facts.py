@@ -72,7 +72,7 @@ options:
       - Whether readings that a GPU does not have with this driver are returned too, as null, and their reasons in
         RV(ansible_facts.nvidia_smi.gpus[].unknown), V(absent), V(not_available), V(not_supported) and V(deprecated).
       - Without it they are left out, because they would fill half of a fact cache. Readings of O(gather_subset=min) and
-        in lists are always returned, and readings that should be there but cannot be read are null and have their reason.
+        in lists are always returned; readings that should be there but cannot be read are null and have their reason.
     type: bool
     default: false
 """

@@ -323,7 +323,7 @@ def test_commands_outside_of_path_are_found_by_their_directory(tmp_path: Path, m
     [
         (
             None,
-            "gpu1: scontrol show: No such file or directory; run it on a host with Slurm's commands, such as the host of ",
+            "gpu1: scontrol show: No such file or directory; run it on a host with Slurm's commands, such as the host ",
         ),
         (
             "/opt/no-slurm",
