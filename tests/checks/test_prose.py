@@ -28,7 +28,7 @@ NAMES_LEFT = {
     "roles/docker/tasks/proxy.yml": 1,
     "roles/docker/tasks/secrets.yml": 1,
 }
-MOST_ELSEWHERE = {"plugins": 240, "roles": 59, "playbooks": 20}
+MOST_ELSEWHERE = {"plugins": 240, "roles": 35, "playbooks": 11}
 """Forms in messages, comments and DOCUMENTATION: lower these figures with each pass, and never raise them."""
 
 
