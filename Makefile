@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 export PYTHONDONTWRITEBYTECODE = 1
 comma := ,
 
-.PHONY: help demo demo-clean test test-unit test-ci test-long test-full bench fuzz prepare mock-repositories docs release facts-check real-gpu redact
+.PHONY: help demo demo-clean test test-unit test-ci test-long test-full bench fuzz prepare mock-repositories docs tables release facts-check real-gpu redact
 help:
 	@echo "make demo        three simulated GPU hosts, from bare Debian to running GPU containers"
 	@echo "make demo-clean  remove every trace of the demo and the tests"
@@ -16,13 +16,14 @@ help:
 	@echo "make bench       measured figures: how fast the core is (ARGS=--help)"
 	@echo "make fuzz        a million damaged documents to the parser, hostile options to every module, the largest torture"
 	@echo "make docs        the documentation site, in .cache/docs/html"
+	@echo "make tables      the tables of variables and plugins in the guides, after a change of argument_specs or DOCUMENTATION"
 	@echo "make release     archive, checksums and SBOM of the version in galaxy.yml, in .cache/release"
 	@echo "make facts-check compares the tables of branches, CUDA and releases with what NVIDIA and PyPI publish"
 	@echo "make real-gpu HOST=name, or ARGS=\"-i INVENTORY\": the scenario on hosts with real GPUs that may be changed"
 	@echo "make redact FILE=output.txt prints a file for an issue, without what identifies your site"
 	@echo "make mock-repositories the mock repositories, after a change in testbed/mock_repositories"
 
-demo demo-clean prepare test test-unit test-ci test-long test-full bench fuzz mock-repositories docs release facts-check: | python
+demo demo-clean prepare test test-unit test-ci test-long test-full bench fuzz mock-repositories docs tables release facts-check: | python
 	@$(PYTHON) -m testbed $@ $(ARGS)
 
 real-gpu: | python

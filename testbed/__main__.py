@@ -16,14 +16,14 @@ from functools import partial
 from pathlib import Path
 from typing import get_args
 
-from testbed import documentation, hosts, images, parts, prerequisites, release, settings, suite
+from testbed import documentation, fleet_picture, hosts, images, parts, prerequisites, release, settings, suite
 from testbed.mock_repositories import container
 from testbed.progress import CommandError, phase, report, run_playbook
 from testbed.real_gpu import scenario
 from testbed.redact import redact
 
 _ON_HOSTS = "hosts"  # the part of the benchmark that needs them
-_WITHOUT_ROOT = ("test-unit", "bench", "docs", "release", "facts-check", "real-gpu", "redact")
+_WITHOUT_ROOT = ("test-unit", "bench", "docs", "tables", "release", "facts-check", "real-gpu", "redact")
 _DEMO = settings.ROOT / "inventories" / "demo"
 # What a person may want to see next. tests/system/test_demo.py runs each of them.
 TRY = {
@@ -31,10 +31,7 @@ TRY = {
         "ansible-playbook -i inventories/demo playbooks/site.yml -l dgx-h200 "
         """-e '{"gpu_state_mig": {"1g.18gb": 7}}'"""
     ),
-    "a GPU that falls off the bus, and the verdict": (
-        "ansible -i inventories/demo dual-a100 -a 'gpu-simulator fault xid 79 --gpu 1' && "
-        "ansible-playbook -i inventories/demo playbooks/health.yml -l dual-a100"
-    ),
+    "a GPU that falls off the bus, and the verdict": f"{fleet_picture.FAULT} && {fleet_picture.HEALTH}",
     "the fleet on one page": (
         "ansible-playbook -i inventories/demo playbooks/report.yml -e gpu_fleet_report_dir=$PWD/.cache/report"
     ),
@@ -185,6 +182,12 @@ def real_gpu(arguments: list[str]) -> None:
         raise SystemExit(1)
 
 
+def make_tables() -> None:
+    """Write the tables of variables and plugins in the guides, and the picture of README; see testbed/tables.py."""
+    _tools()
+    _show([settings.VENV / "bin" / "python", "-m", "testbed.tables"])
+
+
 def make_release() -> None:
     """Make the files of a release of the version in galaxy.yml."""
     facts_check(["--outdated"])
@@ -261,6 +264,7 @@ def main() -> int:
         "bench": partial(bench, rest),
         "fuzz": fuzz,
         "docs": docs,
+        "tables": make_tables,
         "release": make_release,
         "facts-check": partial(facts_check, rest),
         "real-gpu": partial(real_gpu, rest),

@@ -56,6 +56,7 @@ From a bare Linux to running GPU containers on NVIDIA servers; GPU settings that
 :maxdepth: 1
 
 Quick start <README>
+All guides and parts <docs/README>
 All messages with what to do <messages>
 ```
 
@@ -86,6 +87,7 @@ _TOPIC = """\
 ```
 
 """
+_GUIDES = Path("docs/README.md")
 _CSS = settings.ROOT / "testbed" / "documentation.css"
 
 
@@ -133,13 +135,14 @@ def pages(source: Path) -> None:
 
 
 def _index() -> str:
-    """The first page: topics and guides as README lists them, and what it does not list."""
-    readme = (settings.ROOT / "README.md").read_text(encoding="utf-8")
-    guides = readme.partition("\n## Guides\n\n")[2].partition("\n\n")[0]
+    """The first page: topics and guides as docs/README.md lists them, and what it does not list."""
+    index = (settings.ROOT / _GUIDES).read_text(encoding="utf-8")
+    guides = index.partition("\n## Guides\n\n")[2].partition("\n\n")[0]
     topics = []
     for topic in re.split(r"^- ", guides, flags=re.MULTILINE)[1:]:
         title, _colon, links = topic.partition(":")
-        entries = re.findall(r"\]\(([^)]+)\.md\)", links)
+        named = re.findall(r"\]\(([^)]+)\.md\)", links)
+        entries = [os.path.normpath(_GUIDES.parent / name) for name in named]
         topics.append(_TOPIC.format(title=title, entries="\n".join(entries)))
     return _INDEX.format(topics="".join(topics))
 

@@ -23,8 +23,8 @@ description:
     V(unreachable), then those that returned what none of these modules returns (V(unreadable)), then those whose
     verdict is V(warn) or V(unknown). The verdict is followed by the remedy of
     P(gpu.fleet.gpu_health#module), for instance C(unhealthy: reset_gpu).
-  - Where the output of the run is not that of P(ansible.builtin.default#callback) or a callback that extends it, such
-    as the JSON of C(ansible.posix.json), the table goes to the standard error, and the standard output stays as it is.
+  - Where another callback than P(ansible.builtin.default#callback), or one that extends it, prints the run, such as the
+    JSON of C(ansible.posix.json), the table goes to the standard error, and the standard output stays as it is.
 options:
   show:
     description: Whether the table is printed.

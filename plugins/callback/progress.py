@@ -16,8 +16,8 @@ description:
     prints a line with the task, the time since it began and the hosts that are waited for, after a minute and again
     each minute.
   - Tasks that are done before that print nothing. It runs nothing on the hosts, and needs no terminal.
-  - Where the output of the run is not that of P(ansible.builtin.default#callback) or a callback that extends it, the
-    lines go to the standard error, and the standard output stays as it is.
+  - Where another callback than P(ansible.builtin.default#callback), or one that extends it, prints the run, the lines
+    go to the standard error, and the standard output stays as it is.
 options:
   interval:
     description: Seconds after which a task is reported, and then again. V(0) reports none.

@@ -16,7 +16,7 @@ description:
     had no task. It has what changed and why, versions before and after, and what the health check found.
   - It reports what the run itself read and did, and queries no host. Versions come from P(gpu.fleet.host_facts#module)
     and the other facts modules of the collection; without them they are V(null).
-  - The form is that of C(docs/run-result.schema.json) in the collection.
+  - The schema is C(docs/run-result.schema.json) in the collection.
   - No parameters of tasks, differences of files, output of programs or items of loops are in it. Names of tasks and
     messages of failures are, as the output of the run has them.
   - The file is replaced as a whole, and its directory is created. Where it cannot be written, the run ends as it would

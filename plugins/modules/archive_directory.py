@@ -15,7 +15,7 @@ description:
   - Downloads a tar archive, verifies its checksum, checks all of its members, and only then unpacks it next to O(path)
     and renames it into place. After any failure, such as a wrong checksum, a truncated archive or a full disk, the
     directory is unchanged, and no temporary files are left.
-  - The archive must have one top-level directory, as those of cuDNN, NCCL and TensorRT have; its content becomes
+  - The archive must have one top-level directory, as archives of cuDNN, NCCL and TensorRT have; its content becomes
     O(path). An archive with absolute paths, paths or links out of that directory, device nodes or pipes is refused.
   - The directory gets a record of its content. With it a later run needs no download to verify the directory, and
     unpacks the archive again when a file is missing, changed or not part of it.

@@ -32,7 +32,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Read what is installed
+- name: Read the installed software
   gpu.fleet.cuda_facts:
 
 - name: Also find toolkits on a shared file system
@@ -209,7 +209,7 @@ ansible_facts:
                   type: float
                 stale:
                   description:
-                    - What has changed since it was written, empty when it is current.
+                    - Changes since it was written, empty when it is current.
                     - V(driver_version), V(gpus) (other device files) or V(mig_layout) (other MIG instances).
                   returned: always
                   type: list

@@ -17,7 +17,8 @@ description:
     and left unchanged. A byte order mark is dropped with the next change.
   - The new content is validated by C(dockerd --validate), which Docker 23 and newer have, then written atomically. A
     backup is kept next to it. A change that another process makes in the meantime is read and kept.
-  - A file with user and password in a URL, as in that of a proxy, gets the mode C(0600); the result has C(***) there.
+  - A file with user and password in a URL, such as the URL of a proxy, gets the mode C(0600); the result has C(***)
+    there.
   - A file that is left without any option is removed.
   - Docker is not restarted.
 author:

@@ -35,7 +35,7 @@ attributes:
 options:
   services:
     description:
-      - Additional units to stop while the modules are replaced, such as those of jobs. They are started again.
+      - Additional units to stop while the modules are replaced, such as units of jobs. They are started again.
     type: list
     elements: str
     default: []

@@ -15,10 +15,10 @@ description:
   - nvidia-smi only notes a new ECC mode. It takes effect with the next reboot of the host, or on some GPUs with a reset
     of the GPU. The module compares with the mode that is noted, so that a second run before the reboot changes nothing,
     and reports with RV(reboot_required) that the reboot is still to come.
-  - What was changed is read back; the module reports success only for what it has read.
+  - The module reads changes back, and reports success only for what it has read.
   - With ECC the memory size changes on most GPUs, and with that the names of their MIG profiles. The module warns of
     it when it changes the mode.
-  - Runs on one host wait for each other, and for those of M(gpu.fleet.mig_profile) and M(gpu.fleet.gpu_settings).
+  - Runs on one host wait for each other, and for runs of M(gpu.fleet.mig_profile) and M(gpu.fleet.gpu_settings).
 author:
   - gpu.fleet contributors (@gpu-fleet)
 extends_documentation_fragment:

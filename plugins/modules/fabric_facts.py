@@ -13,7 +13,7 @@ version_added: 0.1.0
 description:
   - Reads the PCI bus for what decides whether a host needs Fabric Manager and the NVLink subnet manager. Neither a
     driver nor any tool has to be installed.
-  - NVSwitches up to those of Hopper are PCI devices of NVIDIA. Those of NVLink 5, as in HGX B200 and B300, are reached
+  - NVSwitches up to Hopper are PCI devices of NVIDIA. NVSwitches of NVLink 5, as in HGX B200 and B300, are reached
     through ConnectX devices, whose vital product data contain C(SW_MNG).
   - The compute trays of GB200 and GB300 have neither, since their NVSwitches are managed elsewhere.
 author:

@@ -133,11 +133,11 @@ reasons:
   returned: with O(stage=judge)
   type: dict
 problems:
-  description: What is wrong with each of these hosts itself.
+  description: Problems of each of these hosts itself.
   returned: with O(stage=judge)
   type: dict
 common:
-  description: What is wrong with no single host.
+  description: Problems of no single host.
   returned: with O(stage=judge)
   type: list
   elements: str

@@ -34,7 +34,7 @@ attributes:
 options:
   expected:
     description:
-      - What is declared for the host. What is not given here is not compared.
+      - The declaration of the host. Omitted keys are not compared.
       - ECC mode, persistence mode and MIG layout that M(gpu.fleet.gpu_state) applies at boot are compared in any case.
     type: dict
     suboptions:
@@ -487,7 +487,7 @@ kernel_log:
           returned: always
           type: str
 evidence:
-  description: What was kept for an analysis of a fault.
+  description: The evidence that was kept for an analysis of a fault.
   returned: success
   type: dict
   contains:

@@ -14,10 +14,10 @@ description:
   - Gives GPUs the declared settings and leaves the others as they are.
   - Every GPU is looked at before the first is changed. A value outside of the limits that a GPU reports, and settings
     that exclude each other, are refused before anything is touched.
-  - What was changed is read back; the module reports success only for what it has read. Locked clocks are the
-    exception, since nvidia-smi does not show them; see O(gpu_clocks_mhz).
+  - The module reads changes back, and reports success only for what it has read. Locked clocks are the exception, since
+    nvidia-smi does not show them; see O(gpu_clocks_mhz).
   - None of these settings survives a reboot. The role P(gpu.fleet.gpu_state#role) brings them back.
-  - Runs on one host wait for each other, and for those of M(gpu.fleet.mig_profile) and M(gpu.fleet.ecc_mode).
+  - Runs on one host wait for each other, and for runs of M(gpu.fleet.mig_profile) and M(gpu.fleet.ecc_mode).
 author:
   - gpu.fleet contributors (@gpu-fleet)
 extends_documentation_fragment:

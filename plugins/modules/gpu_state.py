@@ -12,8 +12,8 @@ short_description: Declare the state of NVIDIA GPUs, also after the next reboot
 version_added: 0.1.0
 description:
   - Brings ECC, settings and MIG layout of the GPUs to what is declared, in the order in which they depend on each
-    other, with the work of M(gpu.fleet.ecc_mode), M(gpu.fleet.gpu_settings) and M(gpu.fleet.mig_profile).
-    What is not declared is left as it is.
+    other, with the work of M(gpu.fleet.ecc_mode), M(gpu.fleet.gpu_settings) and M(gpu.fleet.mig_profile). Undeclared
+    settings stay as they are.
   - Saves the result, with the place of every MIG instance, and lays out the service C(gpu-fleet-state.service), which
     brings the GPUs to it at each boot with the same code. It is enabled, and started once to prove that it works.
   - Units that hold GPUs are stopped only while a GPU is reset, changes its MIG mode or loses MIG instances, and are
@@ -104,7 +104,7 @@ options:
         description: Share of the multiprocessors that a client can use, from 1 to 100.
         type: float
       user:
-        description: The user whose processes may connect. By default those of everybody.
+        description: The user whose processes may connect. By default the processes of all users may.
         type: str
       multi_user:
         description: Whether several users are clients at the same time. By default one user waits for another.
@@ -292,7 +292,7 @@ stopped:
   elements: str
   sample: [nvidia-dcgm.service, nvidia-persistenced.service]
 evidence:
-  description: What was kept for an analysis of a fault, see O(evidence).
+  description: The evidence that was kept for an analysis of a fault, see O(evidence).
   returned: always
   type: dict
   contains:

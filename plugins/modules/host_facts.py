@@ -124,7 +124,8 @@ EXAMPLES = r"""
 
 RETURN = r"""
 ansible_facts:
-  description: Facts to add to C(ansible_facts); with V(system) in O(gather) those of M(ansible.builtin.setup) as well.
+  description: Facts to add to C(ansible_facts); with V(system) in O(gather) the facts of M(ansible.builtin.setup) as
+    well.
   returned: always
   type: dict
   contains:
@@ -151,8 +152,8 @@ ansible_facts:
       version_added: 1.1.0
     imex_domain:
       description:
-        - Addresses of the hosts whose C(gpu_fleet_nvlink_domain) is that of this host, in the order of the inventory,
-          each the host's C(nvidia_driver_imex_address), else its C(ansible_host), else its name.
+        - Addresses of the hosts with the C(gpu_fleet_nvlink_domain) of this host, in the order of the inventory, each
+          the host's C(nvidia_driver_imex_address), else its C(ansible_host), else its name.
       returned: where C(gpu_fleet_nvlink_domain) is set
       type: list
       elements: str
@@ -167,7 +168,7 @@ ansible_facts:
       returned: when V(managed) is gathered
       type: dict
 missing_users:
-  description: Those of O(users) who do not exist on the host.
+  description: Users of O(users) who do not exist on the host.
   returned: always
   type: list
   elements: str
@@ -179,7 +180,7 @@ gpu_operator:
   version_added: 1.1.0
   contains:
     driver:
-      description: Whether the driver is that of its driver container.
+      description: Whether the driver comes from its driver container.
       type: bool
       sample: false
     container_toolkit:
@@ -192,8 +193,9 @@ gpu_operator:
       sample: false
 file_systems:
   description:
-    - The file system of each of O(directories), by its path; of one that does not exist yet, that of its parent. A file
-      system that cannot be read is left out. A remote one, as NFS, is not looked at, since its server may not reply.
+    - The file system of each of O(directories), by its path; of one that does not exist yet, the file system of its
+      parent. A file system that cannot be read is left out. A remote one, as NFS, is not looked at, since its server
+      may not reply.
   returned: with O(directories)
   type: dict
   version_added: 1.1.0
@@ -232,7 +234,7 @@ variables:
   sample: {gpu_fleet_upgrade_on_busy: wait}
   version_added: 1.1.0
 plan:
-  description: What is to be done, with O(roles).
+  description: The plan, with O(roles).
   returned: when O(roles) is given
   type: dict
   contains:
@@ -247,13 +249,13 @@ plan:
       elements: str
       sample: []
     work:
-      description: Those of RV(plan.roles) that have work, or whose state only the role itself can find.
+      description: Roles of RV(plan.roles) that have work, or whose state only the role itself can find.
       type: list
       elements: str
       sample: [docker, gpu_health]
     disruptive:
       description:
-        - Those of RV(plan.work) that a job on the host would notice, for which a rolling upgrade drains it.
+        - Roles of RV(plan.work) that a job on the host would notice, for which a rolling upgrade drains it.
           P(gpu.fleet.gpu_state#role) is one of them where the prediction changes a GPU or needs a reboot.
       returned: always
       type: list
@@ -268,20 +270,20 @@ plan:
       version_added: 1.1.0
       contains:
         first:
-          description: Those of RV(plan.work) that run before all others.
+          description: Roles of RV(plan.work) that run before all others.
           type: list
           elements: dict
           sample:
             - {name: nvidia_driver, after: []}
             - {name: gpu_state, after: [nvidia_driver]}
         with_work:
-          description: Those of RV(plan.work) that run after these, without what is judged in RV(health).
+          description: Roles of RV(plan.work) that run after these, without what is judged in RV(health).
           type: list
           elements: dict
           sample:
             - {name: docker, after: []}
         all:
-          description: Those of RV(plan.roles), for a run in which an earlier role has changed something.
+          description: Roles of RV(plan.roles), for a run in which an earlier role has changed something.
           type: list
           elements: dict
           sample:
@@ -293,7 +295,7 @@ plan:
       version_added: 1.1.0
     removal:
       description:
-        - Those of RV(plan.work) that are removed one after the other, in the reverse order, each with those before it.
+        - Roles of RV(plan.work) that are removed one after the other, in the reverse order, each with those before it.
       type: list
       elements: dict
       sample: []

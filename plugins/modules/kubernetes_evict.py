@@ -96,7 +96,7 @@ idle:
   returned: success
   type: bool
 msg:
-  description: In short, the pods in RV(remaining), for a task that takes them for a failure.
+  description: In short, the pods in RV(remaining), for a task that treats them as a failure.
   returned: success
   type: str
 evicted:

@@ -23,7 +23,7 @@ options:
   secrets:
     description:
       - Secret inputs of roles by the name of the record, as given to M(gpu.fleet.managed_record). A difference is drift
-        of the kind V(secret). Those of other roles are not compared.
+        of the kind V(secret). Secrets of other roles are not compared.
     type: dict
     default: {}
 seealso:
@@ -50,7 +50,7 @@ ansible_facts:
   contains:
     gpu_fleet_managed:
       description:
-        - Recorded data and drift by the name of the record, which is that of the role.
+        - Recorded data and drift by the name of the record, which is the name of the role.
         - A role without a record is missing, and so is one whose record is damaged, for which there is a warning.
       returned: always
       type: dict

@@ -14,8 +14,8 @@ description:
   - Written at the end of a role that has converged. M(gpu.fleet.managed_facts) then finds what differs from it, in one
     run for all roles, so that a role with nothing to do need not run any module.
   - Reads the state of everything that is to be recorded, and fails with the names of what does not match.
-  - The record is a file in C(/var/lib/gpu-fleet/managed) that only root can read. User and password in URLs, as in
-    those of proxies, are left out of it.
+  - The record is a file in C(/var/lib/gpu-fleet/managed) that only root can read. User and password in URLs, as in URLs
+    of proxies, are left out of it.
 author:
   - gpu.fleet contributors (@gpu-fleet)
 extends_documentation_fragment:
@@ -32,8 +32,8 @@ attributes:
 options:
   role:
     description:
-      - The name of the record, that of the role. A role that can be used several times on a host adds a suffix for
-        each use, as in V(nvidia_repository.cuda).
+      - The name of the record, which is the name of the role. A role that can be used several times on a host adds a
+        suffix for each use, as in V(nvidia_repository.cuda).
     type: str
     required: true
   state:
@@ -43,8 +43,8 @@ options:
     default: present
   inputs:
     description:
-      - What was requested of the role, as one string, usually a hash of its variables. The role compares it with that
-        of the next run.
+      - The request to the role, as one string, usually a hash of its variables. The role compares it with the string of
+        the next run.
     type: str
     default: ""
   files:
@@ -110,7 +110,7 @@ options:
   secrets:
     description:
       - Secret inputs of the role, as one string. Recorded is a digest of it with a key that never leaves the host;
-        M(gpu.fleet.managed_facts) compares it with that of the next run.
+        M(gpu.fleet.managed_facts) compares it with the next run.
     type: str
     default: ""
   data:

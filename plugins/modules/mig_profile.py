@@ -16,8 +16,8 @@ description:
   - Profiles and places are read from the host, so that any GPU and driver with MIG works.
   - Every GPU is planned before the first is changed. A layout that cannot be, or one that would destroy an instance
     that is in use, is refused before anything is touched.
-  - What was changed is read back; the module reports success only for what it has read. When something fails on a GPU,
-    what was destroyed on it is restored at its former place, and nothing is removed that the run did not make.
+  - The module reads changes back, and reports success only for what it has read. When something fails on a GPU, what
+    was destroyed on it is restored at its former place, and nothing is removed that the run did not make.
   - No call of nvidia-smi is believed alone. Lists that contradict each other are read again, then refused.
   - Runs on one host wait for each other.
 author:
@@ -55,11 +55,12 @@ options:
       - The instances of each GPU, as a list of profile names or as a map of names to counts.
         An empty list destroys all instances, without this option the instances are left as they are.
       - V(3g.71gb) is a GPU instance with one compute instance for the whole of it. V(1c.3g.71gb) is a compute instance
-        of one slice; those of one profile share as few GPU instances as they can.
+        of one slice; instances of one profile share as few GPU instances as they can.
       - V(0c.3g.71gb) is a GPU instance without a compute instance, which no program can use until it has one.
       - V(1g.18gb:3) names the memory slice where the instance starts. Without it the place is chosen so that most of
         what exists can stay. Compute instances with the same start share one GPU instance.
-      - Names are those of C(nvidia-smi mig -lgip) on the host; the same instance has other names with other drivers.
+      - Names are as C(nvidia-smi mig -lgip) prints them on the host; the same instance has other names with other
+        drivers.
       - At most 1024 instances, which is far more than any GPU can hold.
     type: raw
   layouts:
@@ -336,8 +337,8 @@ reboot_required:
   sample: false
 layouts:
   description:
-    - What is there after the run, in check mode before it, as input. With O(layouts) it asks for the same instances at
-      the same places, so that it can be kept and given back later.
+    - The layout after the run, in check mode before it, as input. With O(layouts) it asks for the same instances at the
+      same places, so that it can be kept and given back later.
     - GPUs without MIG are left out. A mode that is pending counts as the present one, except that a GPU with instances
       has MIG mode on.
   returned: always

@@ -71,8 +71,8 @@ options:
     description:
       - Whether readings that a GPU does not have with this driver are returned too, as null, and their reasons in
         RV(ansible_facts.nvidia_smi.gpus[].unknown), V(absent), V(not_available), V(not_supported) and V(deprecated).
-      - Without it they are left out, because they would fill half of a fact cache. Those of O(gather_subset=min) and in
-        lists are always returned, and readings that should be there but cannot be read are null and have their reason.
+      - Without it they are left out, because they would fill half of a fact cache. Readings of O(gather_subset=min) and
+        in lists are always returned; readings that should be there but cannot be read are null and have their reason.
     type: bool
     default: false
 """
@@ -150,7 +150,7 @@ ansible_facts:
         pci_gpus:
           description:
             - NVIDIA GPUs on the PCI bus, with or without a driver.
-            - SR-IOV virtual functions, such as those of vGPUs, are parts of one, and not in the list.
+            - SR-IOV virtual functions, such as functions of vGPUs, are parts of one, and not in the list.
           returned: always
           type: list
           elements: dict
@@ -1605,7 +1605,7 @@ ansible_facts:
               returned: when O(gather_subset) has V(fabric) and the GPU has this reading
               type: bool
             fabric_health_incorrect_configuration:
-              description: What is configured wrongly.
+              description: Wrong configuration.
               returned: when O(gather_subset) has V(fabric) and the GPU has this reading
               type: str
             fabric_health_partition_assigned:

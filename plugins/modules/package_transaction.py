@@ -46,7 +46,7 @@ options:
     default: []
   remove:
     description:
-      - Packages to remove, unless those of O(install) need them. Packages that are not installed are ignored.
+      - Packages to remove, unless packages of O(install) need them. Packages that are not installed are ignored.
       - With apt their configuration is removed, too. Dependencies that nothing needs any more stay, also with dnf.
     type: list
     elements: str
@@ -88,7 +88,7 @@ options:
     default: ignore
   save_directory:
     description:
-      - Directory for the saved packages. Those of an earlier change are deleted.
+      - Directory for the saved packages. Packages of an earlier change are deleted.
     type: path
     default: /var/lib/gpu-fleet/packages
   sources:

@@ -13,7 +13,7 @@ version_added: 0.1.0
 description:
   - Reads GPUs, what runs on them, how they are connected, driver, CUDA, network adapters and reasons for a reboot in
     one run on the host, for M(gpu.fleet.fleet_report). The result is small, about 10 kB of JSON for 8 GPUs, so that a
-    controller can hold those of a thousand hosts.
+    controller can hold the facts of a thousand hosts.
   - For other purposes M(gpu.fleet.nvidia_smi_facts) and M(gpu.fleet.cuda_facts) have all readings.
 author:
   - gpu.fleet contributors (@gpu-fleet)

@@ -58,7 +58,7 @@ options:
     required: true
   stage:
     description:
-      - What is planned. Each role has V(plan), what it has to do by its variables and the facts of the host.
+      - The stage to plan. Each role has V(plan), what it has to do by its variables and the facts of the host.
       - V(nvidia_repository) has V(definitions) as well, what the tasks need to add a repository, with its URLs, and
         V(packages), which sorts the files of repository packages.
       - V(cuda) has V(host), the plan with driver, GPUs, compiler, repositories and the changes of the package manager,
@@ -120,7 +120,7 @@ options:
     default: []
   facts:
     description:
-      - What tasks have found for this stage, by name. V(check_mode) is that of the task.
+      - What tasks have found for this stage, by name. V(check_mode) is the mode of the task.
     type: dict
     default: {}
 """

@@ -12,9 +12,9 @@ short_description: Have only one run at a time use a directory of the controller
 version_added: 1.1.0
 description:
   - Fails while another run of C(ansible-playbook) has the directory, and names its process and machine.
-  - The lock is that of the whole run. It ends with O(state=absent), or with the process of the run, however that
-    ends, so that a run that was killed leaves nothing to clean up. On a file system that several controllers share,
-    whether a process on another machine still runs is not known, and its lock counts.
+  - The lock belongs to the whole run. It ends with O(state=absent), or with the process of the run, however that ends,
+    so that a run that was killed leaves nothing to clean up. On a file system that several controllers share, whether a
+    process on another machine still runs is not known, and its lock counts.
   - The playbook C(gpu.fleet.upgrade) locks the directory of its plan and states so.
 author:
   - gpu.fleet contributors (@gpu-fleet)

@@ -13,8 +13,8 @@ version_added: 0.1.0
 description:
   - Drains a node, reports whether jobs are on it, and returns it to service. Without O(state) it only reads.
   - A node that is drained or down for another reason, as by an operator, is never changed; RV(own) is V(false) then.
-  - Runs on any host that has C(scontrol), C(squeue) and C(scancel) and may change nodes, such as that of slurmctld. It
-    does not wait; a task can do so with C(until) and RV(idle) or RV(responding).
+  - Runs on any host that has C(scontrol), C(squeue) and C(scancel) and may change nodes, such as the host of slurmctld.
+    It does not wait; a task can do so with C(until) and RV(idle) or RV(responding).
 author:
   - gpu.fleet contributors (@gpu-fleet)
 extends_documentation_fragment:
@@ -39,12 +39,12 @@ options:
     choices: [drained, in_service]
   owner:
     description:
-      - Begins the reason of the drain, and distinguishes it from those of others. Required with O(state).
+      - Begins the reason of the drain, and distinguishes it from drains of others. Required with O(state).
     type: str
     default: ""
   reason:
     description:
-      - Why the node is drained. Another reason replaces that of a drain of the same O(owner).
+      - Why the node is drained. Another reason replaces the reason of an earlier drain of the same O(owner).
     type: str
     default: ""
   jobs:
@@ -55,7 +55,7 @@ options:
     default: keep
   take_over:
     description:
-      - The id of another run of this collection whose drain counts as that of O(owner), as after its controller was
+      - The id of another run of this collection whose drain counts as a drain of O(owner), as after its controller was
         lost. It is the second word of the reason, before the colon.
     type: str
     default: ""
@@ -157,7 +157,7 @@ jobs:
   elements: dict
   contains:
     id:
-      description: Id, with that of the task of an array.
+      description: Id, with the task id in an array.
       returned: always
       type: str
       sample: "4711_3"

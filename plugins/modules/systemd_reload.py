@@ -45,7 +45,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Have systemd read the drop-ins of Docker
+- name: Reload systemd for the drop-ins of Docker
   gpu.fleet.systemd_reload:
     units: [docker.service]
 

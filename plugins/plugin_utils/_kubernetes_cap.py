@@ -64,7 +64,7 @@ def _has_gpus(node: Mapping[str, Any]) -> bool:
 
 def _uncounted(one: Heard, listed: Mapping[str, Any], asking: str, *, is_here: bool) -> str:
     if not is_here:
-        why = f"the play has nodes of several clusters, and those of {asking} are counted; run it for one cluster alone"
+        why = f"the play has nodes of several clusters, and {asking} counts only its own; run it for one cluster"
     elif "resources" not in listed:
         why = explain_failure(listed, one.node, "kubernetes_node_").removeprefix(at_node(one.node, ""))
     else:

@@ -77,7 +77,7 @@ def test_every_page_opens_without_a_message_in_the_console(browser: Any, site: S
     assert {page: messages for page, messages in found.items() if messages} == {}
 
 
-def test_the_start_page_leads_to_every_topic_of_the_readme(browser: Any, site: Site) -> None:
+def test_the_start_page_leads_to_every_topic_of_the_guides(browser: Any, site: Site) -> None:
     window = site.open(browser, START)
     topics = window.strings(".wy-nav-content h2, .wy-nav-content .caption-text")
     assert topics[:2] == ["Start", "Run"]

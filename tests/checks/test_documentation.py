@@ -59,6 +59,11 @@ def test_every_page_is_reached_from_the_readme() -> None:
     assert [str(path) for path in PAGES if path not in reached and path.parent not in NOT_FROM_README] == []
 
 
+def test_the_readme_is_read_in_a_minute() -> None:
+    """Everything else is on the pages that docs/README.md lists."""
+    assert len((ROOT / START).read_text(encoding="utf-8").splitlines()) <= 120
+
+
 @pytest.mark.parametrize("page", PAGES, ids=str)
 def test_no_link_within_the_project_is_broken(page: Path) -> None:
     broken = [

@@ -85,6 +85,7 @@ PROGRAMS = {
     "dockerd-rootless-setuptool.sh",
     "dpkg-repack",
     "echo",
+    "git",
     "gpg",
     "gpu-simulator",
     "grep",

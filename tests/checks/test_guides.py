@@ -133,9 +133,9 @@ def _breaking_changes() -> list[str]:
     return [entry for section in sections for entry in section.get("breaking_changes") or []]
 
 
-def test_the_ssh_configuration_of_readme_is_that_of_the_demo() -> None:
+def test_the_guide_names_the_ssh_configuration_of_the_demo() -> None:
     of_the_demo = settings.TESTBED.relative_to(ROOT) / "workspaces" / "default" / settings.SSH_CONFIG.name
-    assert re.findall(r"`ssh -F (\S+) ", (ROOT / "README.md").read_text()) == [str(of_the_demo)]
+    assert re.findall(r"`ssh -F (\S+) ", (ROOT / "docs/testing-without-a-gpu.md").read_text()) == [str(of_the_demo)]
 
 
 def test_a_variable_that_a_breaking_change_names_exists_or_is_on_the_page_of_upgrades() -> None:

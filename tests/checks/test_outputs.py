@@ -27,7 +27,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.kubernetes_node i
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import DEFAULT_ROLES, variables_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.slurm_gres import Found, Request, slurm_gres
 
-from testbed import messages
+from testbed import fleet_picture, messages
 from tests.checks.test_examples import BLOCKS
 from tests.checks.tools import ROOT
 from tests.unit.mig.mig_host import SimulatedHost
@@ -169,6 +169,28 @@ def node_labels() -> list[str]:
     planned = kubernetes_node_stages.plan(NodeRequest.read(variables), kubernetes_node_stages.Host(smi))
     labels = planned.tasks["labels"]
     return [f"{key}: {value}" for key, value in labels.items() if not re.search("cuda[.](driver|runtime)[.]", key)]
+
+
+def table_of_the_demo() -> list[str]:
+    """The table that the demo ends with: three healthy hosts."""
+    hosts = (
+        ("dgx-h200", 8, "NVIDIA H200", "580.159.04", "13.0", "disabled", "cdi"),
+        ("dual-a100", 2, "NVIDIA A100-SXM4-40GB", "550.163.01", "12.4", "disabled", "legacy"),
+        ("edge-t4", 1, "Tesla T4", "535.309.01", "12.2", None, "legacy"),
+    )
+    records = {}
+    for name, count, model, driver, cuda, mig, mode in hosts:
+        gpu = {"name": model, "ecc_mode_current": "enabled", "mig_mode_current": mig}
+        facts = {"gpus": [gpu] * count, "driver_version": driver, "cuda_version": cuda}
+        judged = {"ok": True, "verdict": "ok", "remedy": "none", "reasons": []}
+        records[name] = fleet_table.HostRecord(facts, {**judged, "containers": {"gpus": count, "mode": mode}})
+    return fleet_table.render(records)
+
+
+def test_the_picture_of_the_readme_is_current() -> None:
+    """`make tables` draws it."""
+    assert fleet_picture.TABLE.splitlines() == table_of_the_demo()
+    assert fleet_picture.PICTURE.read_text(encoding="utf-8") == fleet_picture.picture()
 
 
 PRINTED: dict[str, tuple[Callable[[], list[str]], ...]] = {

@@ -157,7 +157,7 @@ def test_documentation_separates_modules_of_roles_from_those_for_playbooks(modul
     assert (first.startswith("Made for the role") and "options may change" in first) is of_roles
     section = (ROOT / "docs" / "roles.md").read_text(encoding="utf-8").partition("\n## Modules of the roles\n")[2]
     assert (f"`{module}`" in section.partition("\n## ")[0]) is of_roles
-    assert (f"`{module}`" in (ROOT / "README.md").read_text(encoding="utf-8")) is not of_roles
+    assert (f"`{module}`" in (ROOT / "docs" / "README.md").read_text(encoding="utf-8")) is not of_roles
     called = [
         path
         for path in project_files(".yml")

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Defaults, argument_specs and README of a role describe the same variables with the same values."""
+"""Defaults and argument_specs of a role describe the same variables with the same values, and README has them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from testbed import tables
 from tests.checks.tools import ROOT, project_files
 
 ROLES = sorted({name.parts[1] for name in project_files() if name.parts[0] == "roles"})
@@ -54,12 +55,6 @@ def _defaults(role: str) -> dict[str, Any]:
     return defaults
 
 
-def _readme_defaults(role: str) -> dict[str, str]:
-    """Second cells of the README's table rows whose first cell is a variable of the role."""
-    text = (ROOT / "roles" / role / "README.md").read_text(encoding="utf-8")
-    return dict(re.findall(rf"^\| *`({role}_\w+)` *\| *(.*?) *\|", text, re.MULTILINE))
-
-
 def _is_template(value: object) -> bool:
     return isinstance(value, str) and "{{" in value
 
@@ -94,18 +89,12 @@ def test_defaults_have_the_type_that_argument_specs_report(role: str) -> None:
 
 
 @for_each_role
-def test_readme_names_every_variable_with_its_default(role: str) -> None:
-    shown = _readme_defaults(role)
-    options = {name: spec for entry in _entry_points(role).values() for name, spec in entry.get("options", {}).items()}
-    assert shown.keys() == options.keys()
-    of_entry_points = {name: spec["default"] for name, spec in options.items() if "default" in spec}
-    for name, default in {**of_entry_points, **_defaults(role)}.items():
-        code = re.fullmatch(r"`(.*)`", shown[name])
-        # Prose is allowed for defaults that depend on the host or do not fit in the table.
-        if not code and (_is_template(default) or (isinstance(default, (list, dict)) and default)):
-            continue
-        assert code, f"{name}: {shown[name]} is not its default, {default!r}"
-        assert yaml.safe_load(code[1]) == default, name
+def test_readme_has_a_table_for_each_entry_point(role: str) -> None:
+    """tests/checks/test_tables.py holds what is in it."""
+    text = (ROOT / "roles" / role / "README.md").read_text(encoding="utf-8")
+    assert re.findall(r"<!-- variables of (\w+):", text) == tables.entry_points(role)
+    outside = tables.BLOCK.sub("", text)
+    assert re.findall(rf"^\| *`({role}_\w+)` *\|[^|]*\|[^|]*\|$", outside, re.MULTILINE) == []
 
 
 @for_each_role

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed import __main__, controllers, settings
+from testbed import __main__, controllers, fleet_picture, settings
 from tests.system.support import Result, playbook, run
 
 _HOSTS = {"dgx-h200", "dual-a100", "edge-t4"}
@@ -50,6 +50,10 @@ def test_the_demo_ends_with_the_table_of_the_fleet(demo: Result, host: str, expe
     row = _table(demo.output)[host]
     columns = ("gpus", "driver", "cuda", "ecc", "mig", "containers", "health")
     assert tuple(row[column] for column in columns) == expected
+
+
+def test_the_picture_of_the_readme_shows_what_the_demo_prints(demo: Result) -> None:
+    assert fleet_picture.TABLE in demo.output
 
 
 def test_the_first_demo_installs_on_every_host(demo: Result) -> None:
@@ -182,6 +186,7 @@ def test_the_fault_that_the_demo_proposes_ends_with_the_verdict(tried: dict[str,
     assert fault.status == 2, fault.output[-6000:]
     assert "dual-a100: fail, remedy reboot: GPU 1 " in fault.output
     assert fault.recap["dual-a100"].failed == 1
+    assert fleet_picture.VERDICT in fault.output
 
 
 def test_the_report_that_the_demo_proposes_has_the_layout_and_the_fault(tried: dict[str, Result]) -> None:

@@ -138,7 +138,7 @@ def test_a_conflict_is_settled_as_chosen_and_what_is_removed_goes() -> None:
     desired = {**OPTIONS, "log-level": "error"}
     refused = docker(desired, docker_daemon_conflict="fail")
     assert {host: refused.recap[host].failed for host in HOSTS} == dict.fromkeys(HOSTS, 1)
-    assert 'log-level is "warn", requested is "error"' in message(refused).replace('\\"', '"')
+    assert 'log-level is "warn", but "error" is requested' in message(refused).replace('\\"', '"')
     assert docker(desired).status == 0
     assert daemon_options("dk-deb12")["log-level"] == "error"
     assert docker().status == 0

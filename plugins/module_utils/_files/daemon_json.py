@@ -30,7 +30,7 @@ class Conflict:
     ours: Any
 
     def __str__(self) -> str:
-        return f"{self.place} is {json.dumps(masked(self.theirs))}, requested is {json.dumps(masked(self.ours))}"
+        return f"{self.place} is {json.dumps(masked(self.theirs))}, but {json.dumps(masked(self.ours))} is requested"
 
 
 def path_objection(options: Mapping[str, Any]) -> str:

@@ -53,7 +53,7 @@ def gather(files: HostFiles, secrets: Mapping[str, str]) -> tuple[dict[str, Any]
 
 def _secret_drift(name: str, recorded: str, secrets: Mapping[str, str], key: bytes) -> Iterable[Drift]:
     if name in secrets and not matches(recorded, secrets[name], key):
-        yield Drift("secret", name, "the passwords differ from those of the last run")
+        yield Drift("secret", name, "the passwords differ from the last run")
 
 
 def run(params: Mapping[str, Any], check_mode: bool, files: HostFiles) -> dict[str, Any]:

@@ -227,7 +227,7 @@ def _explain(message: str) -> str:
         return unreachable(line)
     if re.search(r"GPG check FAILED|Public key for|bad signature|repomd.xml GPG signature", message):
         line = first_line(message, r"GPG signature verification", r"Public key for", r"GPG check FAILED")
-        return f"a signature is not that of the repository's key: {line}; see the role gpu.fleet.nvidia_repository"
+        return f"a signature was not made with the repository's key: {line}; see the role gpu.fleet.nvidia_repository"
     line = first_line(
         message, r"No match for argument", r"nothing provides|conflicts with|filtered out by", r"^Error: \S", r"Problem"
     )

@@ -119,10 +119,10 @@ def run_command(name: str, directory: str, timeout: float, command: Sequence[str
     if "not found" in reported or "Invalid node name" in reported:
         reported += "; name has to be the NodeName in slurm.conf, see `scontrol show nodes`"
     elif result.start_error and directory:
-        reported += "; directory has to be that of Slurm's installation, with its commands in bin"
+        reported += "; set directory to Slurm's installation, with its commands in bin"
     elif result.start_error:
         reported += (
-            "; run it on a host with Slurm's commands, such as that of slurmctld, or set directory to that of Slurm's "
+            "; run it on a host with Slurm's commands, such as the host of slurmctld, or set directory to Slurm's "
             "installation"
         )
     shown = program[:120] if directory else command[0]

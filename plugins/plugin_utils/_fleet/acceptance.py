@@ -417,7 +417,7 @@ def _read_result(found: Any, options: Options, world: int) -> float | str:
     try:
         result = read(Ended, found)
     except FormError as error:
-        return f"its result is not that of a task: {error}"
+        return f"it is not the result of a task: {error}"
     if result.rc != 0:
         return _failure(result, options)
     try:
@@ -532,7 +532,7 @@ def _failures(name: str, pairs: Sequence[Run], right: Sequence[Run]) -> Iterator
         # Of two hosts that have no right sum, one may have failed by the other.
         partners = {one for run in failed for one in run.hosts} - {name}
         if partners <= broken and len(own) > 1:
-            yield f"all {len(own)} pairs failed, as did those of its partners: {_reason(failed[0])}"
+            yield f"all {len(own)} pairs failed, and so did all pairs of its partners: {_reason(failed[0])}"
         else:
             number = f"all {len(own)} pairs" if len(own) > 1 else "its only pair"
             yield f"{number} failed: {_reason(failed[0])}"

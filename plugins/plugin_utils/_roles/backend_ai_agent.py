@@ -338,7 +338,7 @@ def _variable_refusals(variables: Mapping[str, Any]) -> Iterator[str]:
         if not _PACKAGE.fullmatch(str(plugin["package"])) or not _MODULE.fullmatch(str(plugin["module"])):
             yield (
                 f"{ROLE}_plugins has {shown(dict(plugin))}; it takes package, the name in the package index, and "
-                "module, that of the plugin in Python"
+                "module, the plugin's module in Python"
             )
 
 

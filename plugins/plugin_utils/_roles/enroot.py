@@ -137,7 +137,7 @@ class Request:
             ),
         ]
         if sum(_read(one).is_source for one in given["packages"]) > 1:
-            refusals.append("enroot_packages has more than one source; it takes that of enroot")
+            refusals.append("enroot_packages has more than one source; it takes one, the source of enroot")
         if not given["packages"]:
             refusals.insert(0, "enroot_packages is empty; it takes the packages of enroot with url and sha256")
         return cls(
@@ -356,7 +356,7 @@ def _kernel_refusals(kernel: Mapping[str, str], present: Mapping[str, Mapping[st
     if kernel.get(_RESTRICTED) == "1" and not present[_PARSER].get("exists"):
         yield (
             f"{_RESTRICTED} is 1, so that only programs with a profile of AppArmor can start a container, and there is "
-            f"no {_PARSER} to load that of enroot; install the package apparmor"
+            f"no {_PARSER} to load the profile of enroot; install the package apparmor"
         )
     if kernel.get(_SYSCTL[0]) == "0":
         yield f"{_SYSCTL[0]} is 0, so that no user can start a container; set it by sysctl"

@@ -152,8 +152,8 @@ def test_a_conflict_is_named_with_both_values_and_nothing_written(run: Any, plac
     assert result["failed"] is True
     reported = result["msg"]
     assert (
-        'log-driver is "syslog", requested is "local"' in reported
-        and "features.cdi is false, requested is true" in reported
+        'log-driver is "syslog", but "local" is requested' in reported
+        and "features.cdi is false, but true is requested" in reported
     )
     assert "mtu" not in reported
     assert place.read_text() == text

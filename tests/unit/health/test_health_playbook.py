@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from testbed import fleet_picture
 from tests.conftest import ROOT
 from tests.unit.gpu_simulator_changes.hosts import Host
 from tests.unit.module_runs import executable
@@ -117,6 +118,17 @@ def test_a_host_that_is_not_healthy_fails_after_its_reports_are_written(host: Ho
     assert 'gpu_fleet_health_verdict{remedy="reset_gpu"} 4' in (tmp_path / "gpu.prom").read_text()
     assert row_of_table(text)[-1] == "unhealthy: reset_gpu"
     assert "node1 is unhealthy: GPU 1 (00000000:07:00.0): the driver asks for a reset" in text
+
+
+def test_the_picture_of_the_readme_has_the_verdict_as_it_is_printed(tmp_path: Path) -> None:
+    host = Host(tmp_path, branch=550, gpus=[{"model": "a100_40gb", "count": 2}])
+    executable(tmp_path)
+    host.control(*fleet_picture.FAULT.partition("'gpu-simulator ")[2].rstrip("'").split())
+    log = str(tmp_path / "run/gpu-simulator/kernel.log")
+    variables = {**of_host(tmp_path), "gpu_health_kernel_log": log}
+    status, text = play_all(tmp_path, PLAYBOOK, {"dual-a100": variables})
+    assert status == 2
+    assert fleet_picture.VERDICT in text
 
 
 def counting_python(directory: Path) -> Path:

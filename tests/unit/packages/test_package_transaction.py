@@ -570,7 +570,7 @@ def test_dnf_changes_stream_first_and_then_all_packages_in_one_run() -> None:
             "Errors during downloading metadata for repository 'cuda':\n  - Curl error (7): Couldn't connect\n",
             "a repository cannot be reached: - Curl error (7)",
         ),
-        ("Error: GPG check FAILED\n", "a signature is not that of the repository's key"),
+        ("Error: GPG check FAILED\n", "a signature was not made with the repository's key"),
     ],
 )
 def test_dnf_is_quoted_in_one_line(stderr: str, message: str) -> None:

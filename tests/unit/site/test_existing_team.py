@@ -109,7 +109,9 @@ def test_the_upgrade_asks_for_consent(controller: Controller, tmp_path: Path) ->
     assert "failed=0" in accepted.recap("node") and "gpu_state" not in accepted.modules["node"]
 
 
-def test_set_fact_of_another_role_is_no_lie_unless_it_is_kept_with_the_facts(controller: Controller, tmp_path: Path) -> None:
+def test_set_fact_of_another_role_is_no_lie_unless_it_is_kept_with_the_facts(
+    controller: Controller, tmp_path: Path
+) -> None:
     """The runs above have it without `cacheable`, with which Ansible takes it for a fact of the host."""
     done = run(tmp_path / "run", controller, "site", {"node": host()}, "-e", '{"baseline_caches": true}')
     assert "facts of this host are named docker_users, as variables of gpu.fleet are called" in done.failure("node")

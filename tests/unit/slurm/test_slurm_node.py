@@ -323,11 +323,11 @@ def test_commands_outside_of_path_are_found_by_their_directory(tmp_path: Path, m
     [
         (
             None,
-            "gpu1: scontrol show: No such file or directory; run it on a host with Slurm's commands, such as that of ",
+            "gpu1: scontrol show: No such file or directory; run it on a host with Slurm's commands, such as the host ",
         ),
         (
             "/opt/no-slurm",
-            "gpu1: /opt/no-slurm/bin/scontrol show: No such file or directory; directory has to be that of ",
+            "gpu1: /opt/no-slurm/bin/scontrol show: No such file or directory; set directory to Slurm's ",
         ),
         ("opt/slurm", "directory: opt/slurm is not an absolute path"),
     ],

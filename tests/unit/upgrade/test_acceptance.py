@@ -169,8 +169,8 @@ def test_several_slow_hosts_are_named() -> None:
         # The bandwidth would be infinite.
         (printed(16, seconds=[5e-324] * 3), "seconds that are none"),
         (printed(16, bytes=10**400), "printed no result"),
-        ({"rc": 10**400, "stdout": ""}, "its result is not that of a task: rc is a number, which nothing can have"),
-        ({"rc": 1, "stderr": [["x"]]}, "its result is not that of a task: stderr is a list, not text"),
+        ({"rc": 10**400, "stdout": ""}, "it is not the result of a task: rc is a number, which nothing can have"),
+        ({"rc": 1, "stderr": [["x"]]}, "it is not the result of a task: stderr is a list, not text"),
         ({"rc": 0, "stdout": json.dumps({"seconds": [math.nan] * 3, "wrong": 0})}, "seconds that are none"),
         (failing("x" * 100_000), "it failed: xxx"),
         (failing("\x1b[2Jcleared"), "it failed: "),

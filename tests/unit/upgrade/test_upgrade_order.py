@@ -320,7 +320,7 @@ def test_force_cancels_no_jobs_of_a_node_that_takes_jobs_again(tmp_path: Path) -
         (
             {"gpu_fleet_upgrade_slurm_directory": "/opt/none"},
             (
-                "/opt/none/bin/scontrol show: No such file or directory; directory has to be that of Slurm's "
+                "/opt/none/bin/scontrol show: No such file or directory; set directory to Slurm's "
                 "installation, with its commands in bin (asked on localhost"
             ),
         ),

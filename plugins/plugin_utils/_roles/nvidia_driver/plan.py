@@ -121,7 +121,7 @@ def select(request: Request, host: Host, table: Tables, offered: Offered, with_c
         wrong = (
             f"is broken: it lacks {', '.join(lacks)}"
             if lacks
-            else f"does not fit: requested is version {request.version} with {request.kernel_modules} kernel modules"
+            else f"does not fit: version {request.version} with {request.kernel_modules} kernel modules is requested"
         )
         refusal = f"driver {host.version} was installed by {host.origin}, not by this role, and {wrong}; {instead}"
     else:

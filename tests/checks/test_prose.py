@@ -1,0 +1,85 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Guides, descriptions of variables and names of tasks are in plain words; see testbed/prose.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from testbed import prose
+from tests.checks.tools import project_files
+
+NOT_OURS = {"CHANGELOG.md", "CODE_OF_CONDUCT.md"}
+PAGES = [
+    path
+    for path in project_files(".md")
+    if path.parts[0] not in ("changelogs", "tests", "testbed") and path.name not in NOT_OURS
+]
+SPECS = [path for path in project_files(".yml") if path.name == "argument_specs.yml"]
+TASKS = [path for path in project_files(".yml") if path.parts[0] in ("roles", "playbooks")]
+# Files whose names are still to be changed, with how many.
+NAMES_LEFT = {
+    "playbooks/decommission_tasks/pull.yml": 4,
+    "playbooks/upgrade_tasks/steps/return.yml": 1,
+    "roles/docker/tasks/main.yml": 1,
+    "roles/docker/tasks/proxy.yml": 1,
+    "roles/docker/tasks/secrets.yml": 1,
+}
+MOST_ELSEWHERE = {"plugins": 240, "roles": 35, "playbooks": 11}
+"""Forms in messages, comments and DOCUMENTATION: lower these figures with each pass, and never raise them."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_a_guide_is_in_plain_words(page: Path) -> None:
+    assert list(map(str, prose.of_page(page))) == []
+
+
+@pytest.mark.parametrize("path", SPECS, ids=str)
+def test_descriptions_of_variables_are_in_plain_words(path: Path) -> None:
+    assert list(map(str, prose.of_file(path))) == []
+
+
+@pytest.mark.parametrize("path", TASKS, ids=str)
+def test_names_of_tasks_are_in_plain_words(path: Path) -> None:
+    found = list(map(str, prose.of_names(path)))
+    assert len(found) <= NAMES_LEFT.get(str(path), 0), found
+
+
+@pytest.mark.parametrize("directory", MOST_ELSEWHERE)
+def test_other_files_do_not_get_more_of_them(directory: str) -> None:
+    files = [path for path in project_files() if path.parts[0] == directory and path.suffix in (".py", ".yml")]
+    found = [str(one) for path in files for one in prose.of_file(path)]
+    assert len(found) <= MOST_ELSEWHERE[directory], "run: python3 -m testbed.prose"
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        ("the port of one host and that of the others", "that of"),
+        ("- What is not declared stays.", "What is"),
+        ("Have systemd read the unit", "Have systemd"),
+        ("downloads some hundred MB", "some hundred"),
+        ("It takes the host for a missing one.", "takes the host for a"),
+        ("a downgrade without leave", "without leave"),
+        ("toolkits are NVIDIA's own", "are NVIDIA's own"),
+    ],
+)
+def test_a_form_is_found(text: str, form: str) -> None:
+    assert [one.text for one in prose.of_text(text, Path("page.md"))] == [form]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "It reports what is missing.",
+        "Have no fear.",
+        "leave the host drained",
+        "## What is checked",
+        "the head of that rack",
+    ],
+)
+def test_plain_words_are_not_found(text: str) -> None:
+    assert list(prose.of_text(text, Path("page.md"))) == []
