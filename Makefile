@@ -16,7 +16,7 @@ help:
 	@echo "make fuzz        a million damaged documents to the parser, hostile options to every module, the largest torture"
 	@echo "make docs        the documentation site, in .cache/docs/html"
 	@echo "make release     archive, checksums and SBOM of the version in galaxy.yml, in .cache/release"
-	@echo "make facts-check compares the tables of branches, CUDA and releases with what NVIDIA and PyPI publish"
+	@echo "make facts-check compares the tables of what is known with the feeds of NVIDIA and others; ARGS=--write writes the bulletins"
 	@echo "make redact FILE=output.txt prints a file for an issue, without what identifies your site"
 	@echo "make mock-repositories the mock repositories, after a change in testbed/mock_repositories"
 

@@ -25,6 +25,10 @@ _PRODUCTS = (
     ("NVIDIA Container Toolkit", re.compile(r"(?:Linux|All)()"), vulnerabilities.TOOLKIT),
     ("DCGM", re.compile(r"(?:Linux|All)(?:\([0-9.]+\))?()"), vulnerabilities.DCGM),
 )
+FIRST_YEAR = 2022
+"""The first of which there are documents."""
+OF_OTHERS = frozenset({"5557"})
+"""Bulletins with such a title and without a row for Linux."""
 _TITLE = re.compile(r"\b(?:GPU Display Driver|Container Toolkit|DCGM)\b")
 _INDEX_ROW = re.compile(
     r"\| \[([0-9]+)\]\([^)]*\) \| ([^|]*) \| ([0-9]{4}-[0-9]{2}-[0-9]{2}) \| ([0-9]{4}-[0-9]{2}-[0-9]{2}) \|"
@@ -57,7 +61,14 @@ def listed(index: str) -> list[Listed]:
     rows = [Listed(*match.groups()) for match in _INDEX_ROW.finditer(index)]
     if not rows:
         raise BulletinError("it has no row of a bulletin")
-    return [row for row in rows if _TITLE.search(row.title)]
+    return [row for row in rows if _TITLE.search(row.title) and row.number not in OF_OTHERS]
+
+
+def missing(index: str) -> list[tuple[str, Listed]]:
+    """The bulletins of an index that the table has not (`new`), or with another date of the last publication."""
+    updated = {row.number: row.updated for row in vulnerabilities.BULLETINS}
+    found = [(("changed" if row.number in updated else "new"), row) for row in listed(index)]
+    return [(kind, row) for kind, row in found if updated.get(row.number) != row.updated]
 
 
 def bulletin(document: Any, read: str) -> list[Bulletin]:
