@@ -38,7 +38,7 @@ _CVE = re.compile(r"CVE-[0-9]{4}-[0-9]{4,9}")
 
 
 class BulletinError(Exception):
-    """A document is not what it is expected to be; the message says what."""
+    """A document is not what it is expected to be; the message has what."""
 
 
 @dataclass(frozen=True)
@@ -131,9 +131,9 @@ def _row(row: Bulletin) -> str:
         f'            "{cve}": ({", ".join(f"{branch!r}" for branch in without)}{"," if len(without) == 1 else ""}),'
         for cve, without in row.names.items()
     ).replace("'", '"')
-    texts = "".join(f'        "{text}",\n' for text in (row.number, row.date, row.updated, row.read))
+    strings = "".join(f'        "{text}",\n' for text in (row.number, row.date, row.updated, row.read))
     return (
-        f"    Bulletin(\n        {row.product.upper()},\n{texts}        {{{fixed}}},\n"
+        f"    Bulletin(\n        {row.product.upper()},\n{strings}        {{{fixed}}},\n"
         f"        {{\n{names}\n        }},\n    ),\n"
     )
 

@@ -4,7 +4,7 @@
 """Compare the tables of plugins/module_utils/_knowledge with what NVIDIA and others publish for programs.
 
 `make facts-check` reads the feeds from the network; `ARGS=--feeds=DIRECTORY` reads stored ones. `ARGS=--write` writes
-the table of vulnerabilities, which follows from NVIDIA's documents alone; the other tables need somebody who reads.
+the table of vulnerabilities, which follows from NVIDIA's documents alone; the other tables need a reader.
 Exit status: 0 where the tables agree, 1 where a feed has something else, 2 where a feed could not be read, 3 for both.
 """
 

@@ -26,7 +26,7 @@ _DGX = "https://docs.nvidia.com/dgx/"
 def against_driver(facts: Mapping[str, str], source: str, may_install: bool) -> str:
     """Why no driver of a source is installed on a machine with these facts; empty where nothing is against it.
 
-    `may_install` says whether the source is that of the distribution, which DGX OS is as well.
+    `may_install`: whether the source is that of the distribution, which DGX OS is as well.
     """
     kind, dgx = facts.get("virtualization", ""), facts.get("dgx_os", "")
     if kind in _DRIVERS:
@@ -34,7 +34,7 @@ def against_driver(facts: Mapping[str, str], source: str, may_install: bool) -> 
     if dgx and not may_install:
         return (
             f"this is DGX OS {dgx}, which has driver, Fabric Manager and their repositories of its own, and "
-            f"nvidia_driver_source is {source}: keep the driver that is there, update it as NVIDIA says ({_DGX}), or "
+            f"nvidia_driver_source is {source}: keep the driver that is there, update it as NVIDIA describes ({_DGX}), or "
             "set nvidia_driver_source to distribution"
         )
     return ""
@@ -46,7 +46,7 @@ def against_repository(facts: Mapping[str, str], option: str) -> str:
     if not dgx:
         return ""
     return (
-        f"this is DGX OS {dgx}, which has NVIDIA's packages in repositories of its own, and this one would be beside "
+        f"this is DGX OS {dgx}, which has NVIDIA's packages in repositories of its own, and this one would be next to "
         f"them with other versions: install CUDA and cuDNN from those ({_DGX}), and take out the roles that need this "
         f"one (cuda, cudnn, nvidia_repository), or set the url of a repository of yours in {option}"
     )

@@ -16,8 +16,8 @@ _KERNEL = "/proc/sys/kernel/osrelease"
 def read_machine(files: HostFiles) -> dict[str, str]:
     """`virtualization`, which is one of these or empty, and `dgx_os`, the version of DGX OS.
 
-    The kernels of WSL 2 and of Jetson say in their release what they are (5.15.167.4-microsoft-standard-WSL2,
-    5.15.148-tegra), a container manager says so to the first process, and systemd writes it down. Each update of DGX
+    The kernels of WSL 2 and of Jetson have it in their release (5.15.167.4-microsoft-standard-WSL2,
+    5.15.148-tegra), a container manager gives it to the first process, and systemd writes it down. Each update of DGX
     OS adds its version to /etc/dgx-release: https://docs.nvidia.com/dgx/dgx-os-7-user-guide/.
     """
     kernel = (files.read(_KERNEL) or "").strip()

@@ -20,7 +20,7 @@ DRIVER, TOOLKIT, DCGM = "driver", "toolkit", "dcgm"
 
 @dataclass(frozen=True)
 class Bulletin:
-    """What one bulletin says of a product: its number, the dates of its first and last publication, and of the index of
+    """What one bulletin has of a product: its number, the dates of its first and last publication, and of the index of
     bulletins that still had these (`read`); the first version of each branch without its vulnerabilities, `""` where
     the product has no branches; and their names with the branches that do not have one."""
 

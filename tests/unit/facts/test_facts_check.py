@@ -242,7 +242,7 @@ def test_gpus_that_no_row_has_are_named(monkeypatch: pytest.MonkeyPatch) -> None
     ]
 
 
-def test_a_difference_and_a_feed_that_was_not_read_are_told_apart(tmp_path: Path) -> None:
+def test_a_difference_and_a_feed_that_was_not_read_are_distinguished(tmp_path: Path) -> None:
     shutil.copytree(FEEDS, tmp_path, dirs_exist_ok=True)
     (tmp_path / "moby.json").write_text('[{"tag_name": "docker-v29.6.0"}]')
     arguments = [f"--feeds={tmp_path}", f"--today={TODAY}"]

@@ -120,7 +120,7 @@ def test_packages_that_dpkg_did_not_configure_are_no_installed_ones() -> None:
     assert list(parse_dpkg(LISTED)) == ["dpkg"]
 
 
-def test_half_configured_packages_beside_a_working_driver_are_named() -> None:
+def test_half_configured_packages_next_to_a_working_driver_are_named() -> None:
     def notes(loaded: str) -> list[str]:
         found = driver(
             machine(loaded=loaded, gpu_fleet_unfinished_packages=unfinished(LISTED)), nvidia_driver_version="580"
