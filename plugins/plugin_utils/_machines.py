@@ -34,8 +34,8 @@ def against_driver(facts: Mapping[str, str], source: str, may_install: bool) -> 
     if dgx and not may_install:
         return (
             f"this is DGX OS {dgx}, which has driver, Fabric Manager and their repositories of its own, and "
-            f"nvidia_driver_source is {source}: keep the driver that is there, update it as NVIDIA describes ({_DGX}), or "
-            "set nvidia_driver_source to distribution"
+            f"nvidia_driver_source is {source}: keep the driver that is there, update it as NVIDIA describes ({_DGX}), "
+            "or set nvidia_driver_source to distribution"
         )
     return ""
 
