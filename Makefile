@@ -18,7 +18,7 @@ help:
 	@echo "make docs        the documentation site, in .cache/docs/html"
 	@echo "make tables      the tables of variables and plugins in the guides, after a change of argument_specs or DOCUMENTATION"
 	@echo "make release     archive, checksums and SBOM of the version in galaxy.yml, in .cache/release"
-	@echo "make facts-check compares the tables of branches, CUDA and releases with what NVIDIA and PyPI publish"
+	@echo "make facts-check compares the tables of what is known with the feeds of NVIDIA and others; ARGS=--write writes the bulletins"
 	@echo "make real-gpu HOST=name, or ARGS=\"-i INVENTORY\": the scenario on hosts with real GPUs that may be changed"
 	@echo "make redact FILE=output.txt prints a file for an issue, without what identifies your site"
 	@echo "make mock-repositories the mock repositories, after a change in testbed/mock_repositories"

@@ -49,7 +49,7 @@ options:
         elements: str
       driver_version:
         description:
-          - Version or branch of the driver, for instance V(580) or V(580.159.04).
+          - Version or branch of the driver, for instance V(580) or V(580.178.04).
         type: str
       nic_count:
         description:
@@ -191,7 +191,8 @@ options:
     default: []
   ignore_vulnerabilities:
     description:
-      - Vulnerabilities of the driver that are known and accepted on this host, by their CVE names.
+      - Vulnerabilities of the driver that are known and accepted on this host, by their CVE names, or all of a bulletin of
+        NVIDIA by its number, such as V(5861).
     type: list
     elements: str
     default: []
@@ -311,7 +312,7 @@ driver_version:
   description: Version of the driver, V(null) where it is unknown.
   returned: success
   type: str
-  sample: 580.159.04
+  sample: 580.178.04
 findings:
   description: The rows of the policy that hold, the worst first.
   returned: success

@@ -139,6 +139,13 @@ ansible_facts:
             version: 1.18.0-1
             arch: amd64
             source: apt
+    gpu_fleet_unfinished_packages:
+      description: Names of the packages that dpkg has unpacked and not configured.
+      returned: when V(packages) is gathered
+      type: list
+      elements: str
+      sample: [nvidia-kernel-dkms]
+      version_added: 1.1.0
     nvidia_smi:
       description:
         - As of M(gpu.fleet.nvidia_smi_facts), of each GPU the parts V(min), V(ecc), V(mig) and V(fabric). At most
@@ -167,6 +174,14 @@ ansible_facts:
       description: As of M(gpu.fleet.managed_facts).
       returned: when V(managed) is gathered
       type: dict
+    gpu_fleet_machine:
+      description:
+        - A machine whose driver is not that of its distribution. V(virtualization) is V(wsl), V(lxc), V(jetson) or
+          empty, V(dgx_os) the version of DGX OS or empty.
+      returned: when V(managed) is gathered
+      type: dict
+      sample: {virtualization: "", dgx_os: 7.2.3}
+      version_added: 1.1.0
 missing_users:
   description: Users of O(users) who do not exist on the host.
   returned: always

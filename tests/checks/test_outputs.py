@@ -63,17 +63,17 @@ def table() -> list[str]:
     user = "runs as user ops, not as root; add --become, or set ansible_become for this host"
     gone = {"msg": "Failed to connect to the host via ssh: No route to host"}
     memory = "GPU 1 (00000000:47:00.0): a memory row could not be remapped; run NVIDIA's field diagnostic"
-    declared = "driver 580.159.04 is loaded, and 575 is declared; apply the declared configuration"
+    declared = "driver 580.178.04 is loaded, and 575 is declared; apply the declared configuration"
     record = fleet_table.HostRecord
     records = {
         "lab3": record(a100, judged(2, "legacy", "fail", "field_diagnostic", memory)),
         "lab1": record(reason=user, failed=True),
         "lab2": record(reason=fleet_table.unreachable_reason(gone), unreachable=True),
         "lab4": record(
-            read("NVIDIA L40S", 1, "580.159.04", "13.0", mig_mode_current=None),
+            read("NVIDIA L40S", 1, "580.178.04", "13.0", mig_mode_current=None),
             judged(1, "cdi", "warn", "configure", declared),
         ),
-        "dgx-h200": record(read("NVIDIA H200", 8, "580.159.04", "13.0"), judged(8, "cdi")),
+        "dgx-h200": record(read("NVIDIA H200", 8, "580.178.04", "13.0"), judged(8, "cdi")),
         "dual-a100": record(a100, judged(2, "legacy")),
     }
     return fleet_table.render(records)
@@ -174,7 +174,7 @@ def node_labels() -> list[str]:
 def table_of_the_demo() -> list[str]:
     """The table that the demo ends with: three healthy hosts."""
     hosts = (
-        ("dgx-h200", 8, "NVIDIA H200", "580.159.04", "13.0", "disabled", "cdi"),
+        ("dgx-h200", 8, "NVIDIA H200", "580.178.04", "13.0", "disabled", "cdi"),
         ("dual-a100", 2, "NVIDIA A100-SXM4-40GB", "550.163.01", "12.4", "disabled", "legacy"),
         ("edge-t4", 1, "Tesla T4", "535.309.01", "12.2", None, "legacy"),
     )

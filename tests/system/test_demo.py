@@ -40,7 +40,7 @@ def _reason(output: str, host: str) -> str:
 @pytest.mark.parametrize(
     ("host", "expected"),
     [
-        ("dgx-h200", ("8 x NVIDIA H200", "580.159.04", "13.0", "enabled", "disabled", "8 (cdi)", "ok")),
+        ("dgx-h200", ("8 x NVIDIA H200", "580.178.04", "13.0", "enabled", "disabled", "8 (cdi)", "ok")),
         ("dual-a100", ("2 x NVIDIA A100-SXM4-40GB", "550.163.01", "12.4", "enabled", "disabled", "2 (legacy)", "ok")),
         ("edge-t4", ("1 x Tesla T4", "535.309.01", "12.2", "enabled", "n/a", "1 (legacy)", "ok")),
     ],

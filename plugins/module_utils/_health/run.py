@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import time
 from dataclasses import asdict
 from typing import Any, Mapping, Sequence
@@ -17,6 +16,7 @@ from .._common.errors import ChangeError
 from .._common.host_files import HostFiles
 from .._common.runner import run as run_program
 from .._common.systemd import Systemd
+from .._knowledge.vulnerabilities import acceptable
 from .._nvidia_smi.facts import SUBSETS, FactsRequest, gather
 from . import evidence as evidences
 from . import history as histories
@@ -136,10 +136,13 @@ def policy_rows(policy: Sequence[Mapping[str, Any]], ignore: Sequence[str]) -> t
 
 
 def refuse_vulnerabilities(names: Sequence[str]) -> None:
-    """Raises ChangeError for what is no name of a vulnerability."""
-    wrong = [name for name in names if not re.fullmatch(r"CVE-\d{4}-\d{4,9}", name)]
+    """Raises ChangeError for what is neither a vulnerability nor a bulletin of the table."""
+    wrong = [name for name in names if name not in acceptable()]
     if wrong:
-        raise ChangeError(f"ignore_vulnerabilities: {', '.join(wrong)}: it takes names such as CVE-2026-24182")
+        raise ChangeError(
+            f"ignore_vulnerabilities: {', '.join(wrong)}: it takes names such as CVE-2026-24182 and numbers of "
+            "NVIDIA's bulletins such as 5861, as the message of the health check has them"
+        )
 
 
 def refuse_kernel_log(source: str) -> None:

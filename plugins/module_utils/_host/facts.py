@@ -32,9 +32,9 @@ def gather(parts: Collection[str], secrets: Mapping[str, str], files: HostFiles)
     facts: dict[str, Any] = {}
     warnings: list[str] = []
     if "packages" in parts:
-        from .packages import installed_packages
+        from .packages import read_packages
 
-        facts["packages"] = installed_packages(files)
+        facts["packages"], facts["gpu_fleet_unfinished_packages"] = read_packages(files)
     if "gpus" in parts:
         from .._nvidia_smi import facts as gpus
         from .._nvidia_smi.nvlink_fabric import read_fabric
@@ -48,8 +48,10 @@ def gather(parts: Collection[str], secrets: Mapping[str, str], files: HostFiles)
         facts["cuda"] = cuda_facts.gather(cuda_facts.CudaFactsRequest(), files)
     if "managed" in parts:
         from .._managed import run as managed
+        from .machine import read_machine
 
         facts["gpu_fleet_managed"], warnings = managed.gather(files, secrets)
+        facts["gpu_fleet_machine"] = read_machine(files)
     return facts, warnings
 
 

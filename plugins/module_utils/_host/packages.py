@@ -20,11 +20,15 @@ RPM_FORMAT = "%{NAME}\\t%{VERSION}\\t%{RELEASE}\\t%{EPOCHNUM}\\t%{ARCH}\\n"
 _TIMEOUT_SECONDS = 60.0
 
 
-def installed_packages(files: HostFiles) -> dict[str, list[dict[str, Any]]]:
-    """The packages by name, each a list as of package_facts; raises ChangeError where they cannot be read."""
+def read_packages(files: HostFiles) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:
+    """The packages by name, each a list as of package_facts, and the names of those that dpkg did not finish.
+
+    Raises ChangeError where they cannot be read.
+    """
     if uses_dpkg(files):
-        return parse_dpkg(_output([find_executable("dpkg-query"), "--show", f"--showformat={DPKG_FORMAT}"]))
-    return parse_rpm(_output([find_executable("rpm"), "--query", "--all", f"--queryformat={RPM_FORMAT}"]))
+        text = _output([find_executable("dpkg-query"), "--show", f"--showformat={DPKG_FORMAT}"])
+        return parse_dpkg(text), unfinished(text)
+    return parse_rpm(_output([find_executable("rpm"), "--query", "--all", f"--queryformat={RPM_FORMAT}"])), []
 
 
 def _output(argv: list[str]) -> str:
@@ -45,6 +49,15 @@ def parse_dpkg(text: str) -> dict[str, list[dict[str, Any]]]:
             {"name": name, "version": version, "arch": architecture, "source": "apt"},
         )
     return found
+
+
+_UNFINISHED = ("unpacked", "half-configured", "half-installed")
+
+
+def unfinished(text: str) -> list[str]:
+    """The packages that are there and not configured, such as one whose kernel module could not be built."""
+    rows = [line.split("\t") for line in text.splitlines()]
+    return sorted({row[0] for row in rows if len(row) == 4 and row[3] in _UNFINISHED})
 
 
 def parse_rpm(text: str) -> dict[str, list[dict[str, Any]]]:

@@ -17,7 +17,7 @@ _MATRIX = Source(
 )
 _LEGACY = Source("https://www.nvidia.com/en-us/drivers/unix/legacy-gpu/", "2026-11-21")
 _PCI_IDS = Source("https://pci-ids.ucw.cz/read/PC/10de", "2026-11-22")
-_PCI_IDS_2026_08 = Source("https://github.com/pciutils/pciids/blob/c1c12547/pci.ids", "2026-11-28")
+_PCI_IDS_2026_08 = Source("https://github.com/pciutils/pciids/blob/c1c12547/pci.ids", "2026-08-22")
 _OPEN_615 = Source("https://github.com/NVIDIA/open-gpu-kernel-modules/tree/615.71.09", "2026-11-25")
 
 
@@ -103,13 +103,14 @@ CHIPS = (
     Chip("GK110", "Kepler", "3.5", 0x1001, 0x103F, 304, "5.0"),
     Chip("GK104", "Kepler", "3.0", 0x1180, 0x11FF, 295, "5.0"),
     Chip("GK208", "Kepler", "3.5", 0x1280, 0x12BF, 319, "5.5"),
+    Chip("GK110", "Kepler", "3.5", 0x1300, 0x130F, 304, "5.0", source=_PCI_IDS_2026_08),
     Chip("GM108", "Maxwell", "5.0", 0x1340, 0x137F, 331, "6.0"),
     Chip("GM107", "Maxwell", "5.0", 0x1380, 0x13BF, 331, "6.0"),
     Chip("GM204", "Maxwell", "5.2", 0x13C0, 0x143F, 343, "6.5"),
-    Chip("GM204", "Maxwell", "5.2", 0x1617, 0x167F, 343, "6.5"),
+    Chip("GM204", "Maxwell", "5.2", 0x1610, 0x167F, 343, "6.5"),
     Chip("GM108", "Maxwell", "5.0", 0x1740, 0x17BF, 331, "6.0"),
     Chip("GM200", "Maxwell", "5.2", 0x17C0, 0x17FF, 343, "6.5"),
-    Chip("GP100", "Pascal", "6.0", 0x15F0, 0x15FF, 361, "8.0", data_center=True),
+    Chip("GP100", "Pascal", "6.0", 0x15C0, 0x15FF, 361, "8.0", data_center=True),
     Chip("GP100", "Pascal", "6.0", 0x1725, 0x172F, 361, "8.0", data_center=True),
     Chip("GP102", "Pascal", "6.1", 0x1B00, 0x1B7F, 361, "8.0"),
     Chip("GP104", "Pascal", "6.1", 0x1B80, 0x1BFF, 361, "8.0"),
@@ -152,6 +153,9 @@ CHIPS = (
     # from 615 on have open modules only.
     Chip("GR100", "Rubin", "10.7", 0x3000, 0x307F, 615, "13.4", data_center=True, source=_PCI_IDS_2026_08),
 )
+
+WITHOUT_CAPABILITY = ("GB112", "GB120", "GR102")
+"""Chips that pci.ids has, and of which no source names the capability: GPUs with them are unknown."""
 
 # For lists of product names without device ids. The first match counts.
 # Names and capabilities: https://developer.nvidia.com/cuda-gpus and https://developer.nvidia.com/cuda-legacy-gpus

@@ -10,7 +10,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Source:
-    """An address, and the date on which it was read."""
+    """An address, and the date of the state in which it was read.
+
+    That is the date of what was there, where the source has one (a commit, a version), else the day of reading.
+    """
 
     url: str
     read: str

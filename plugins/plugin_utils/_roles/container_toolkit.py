@@ -13,11 +13,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ...module_utils._knowledge.vulnerabilities import FIXED_IN
+from ...module_utils._knowledge import vulnerabilities as _vulnerabilities
+from ...module_utils._knowledge.vulnerabilities import Known, known
 from .contract import RUN_ONLY, inputs_of, is_of, is_true
 
 TOOLKIT = "nvidia_container_toolkit"
@@ -375,14 +376,13 @@ def toolkit_plan(request: Request, facts: HostFacts) -> ToolkitPlan:
     state = request.state if runtimes else "absent"
     config, config_warnings = _config(given) if state == "present" else ({}, ())
     held = request.version or facts.version
-    vulnerabilities = known_vulnerabilities(held)
     inputs, of_1_0_0 = _inputs(given, source, config), _inputs_of_1_0_0(given, source, config)
     is_as_recorded = is_of({"inputs": facts.recorded_inputs}, inputs, of_1_0_0)
     is_converged = is_as_recorded and not (facts.drift or missing or old_packages or conflicting)
     is_present = bool(facts.recorded_inputs or present)
     warnings: tuple[str, ...] = ()
     if state == "present":
-        warnings = (*_vulnerability_warnings(vulnerabilities, held, request), *config_warnings)
+        warnings = (*_vulnerability_warnings(held, request), *config_warnings)
         steps = (*((REPORT,) if warnings or refusals else ()), *(() if is_converged else (INSTALL,)))
     else:
         steps = (REMOVE,) if is_present else ()
@@ -422,7 +422,7 @@ def toolkit_plan(request: Request, facts: HostFacts) -> ToolkitPlan:
         mig_devices=mig,
         config=config,
         config_lines={key: _config_line(key, config) for key in _DEFAULTS},
-        vulnerabilities=vulnerabilities,
+        vulnerabilities=against(held).names,
         inputs=inputs,
         is_converged=is_converged,
         is_present=is_present,
@@ -436,18 +436,18 @@ def _listed(value: Any) -> Sequence[Any]:
     return value if isinstance(value, Sequence) and not isinstance(value, str) else ()
 
 
-def known_vulnerabilities(version: str) -> tuple[str, ...]:
-    """Known escapes from containers that a version of the toolkit, such as 1.17.3 or 1.17.3-1, does not fix."""
-    return tuple(name for name, fixed in FIXED_IN.items() if version and _numbers(version) < _numbers(fixed))
+def against(version: str, accepted: Collection[str] = ()) -> Known:
+    """What is known against a version of the toolkit, such as 1.17.3 or 1.17.3-1."""
+    return known(_vulnerabilities.TOOLKIT, version, accepted=accepted)
 
 
-def _vulnerability_warnings(names: Sequence[str], version: str, request: Request) -> Iterator[str]:
-    if names:
-        fixed = max((FIXED_IN[name] for name in names), key=_numbers)
+def _vulnerability_warnings(version: str, request: Request) -> Iterator[str]:
+    found = against(version)
+    if found.found:
         pinned = f", which nvidia_container_toolkit_version={request.version} holds," if request.version else ""
         yield (
-            f"container toolkit {version}{pinned} lets a container escape to its host ({', '.join(names)}); {fixed} "
-            "and newer do not: set nvidia_container_toolkit_version to one of them"
+            f"container toolkit {version}{pinned} has known vulnerabilities (NVIDIA's security {found.text}); "
+            f"{found.fixed_in} and newer have none of them: set nvidia_container_toolkit_version to one of them"
         )
 
 

@@ -13,7 +13,16 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any, TypeGuard
 
-from .._compatibility import CompatibilityRequest, RequestedGpu, check, cudnn_row, cudnn_versions, fits, read_gpus
+from .._compatibility import (
+    CompatibilityRequest,
+    RequestedGpu,
+    check,
+    cudnn_row,
+    cudnn_versions,
+    driver_needed_for,
+    fits,
+    read_gpus,
+)
 from .._platforms import platform_of
 from .._variable_forms import is_list, shown
 from .contract import RUN_ONLY, Plan, Planner, RecordedHost, RequestError, inputs_of, is_of, is_true
@@ -47,6 +56,7 @@ _CUDA = re.compile(r"[0-9]+([.][0-9]+)?")
 _AUTO, _SERIES = "auto", "13"
 # Of toolkits: 12.9.
 _DECLARED = re.compile(r"[0-9]+[.][0-9]+")
+_DRIVER = re.compile(r"[0-9]{3}([.][0-9]+){1,2}")
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 _ARCHIVE = re.compile(r"(https?|ftp)://.+|/.+")
 _SHOWN_VERSIONS = 8
@@ -133,20 +143,27 @@ class Request:
 class Host(RecordedHost):
     """What is known of the host; empty where it is not, which is never a reason against a request.
 
+    `driver` is the version of the driver, `forward` whether packages of CUDA stand in for a newer one.
     `offers` are those of the packages in `names` of the plan, None before they are read; with `fresh` there are no
     others.
     """
 
     gpus: tuple[RequestedGpu, ...] = ()
+    driver: str = ""
+    forward: bool = False
     offers: tuple[Offer, ...] | None = None
     fresh: bool = False
 
     @classmethod
     def of(cls, facts: Mapping[str, Any], offers: Mapping[str, Any] | None = None, fresh: bool = False) -> Host:
         """The host with these facts; `offers` is the result of one of the plan's `offers_commands`."""
+        driver = str((facts.get("nvidia_smi") or {}).get("driver_version") or "")
+        of_cuda = (facts["gpu_fleet_managed"].get("cuda") or {}).get("data") or {}
         return cls(
             platform=platform_of(facts),
             gpus=read_gpus((facts.get("nvidia_smi") or {}).get("pci_gpus") or ()),
+            driver=driver if _DRIVER.fullmatch(driver) else "",
+            forward=any(str(name).startswith("cuda-compat-") for name in of_cuda.get("packages") or ()),
             offers=None if offers is None else parse_offers(str(offers.get("stdout") or "")),
             fresh=fresh and offers is not None and offers.get("rc") == 0,
             record=facts["gpu_fleet_managed"].get(CUDNN) or {},
@@ -157,10 +174,7 @@ class Host(RecordedHost):
 
 
 def _declared_series(variables: Mapping[str, Any], records: Mapping[str, Mapping[str, Any]]) -> str:
-    """The series of the newest CUDA that is declared for the host, else of what the role cuda has recorded there.
-
-    So cuDNN is for a CUDA that the driver runs: the role cuda refuses a declared version that it does not.
-    """
+    """The series of the newest CUDA that is declared for the host, else of what the role cuda has recorded there."""
     given = variables.get("cuda_versions")
     recorded = ((records.get("cuda") or {}).get("data") or {}).get("versions")
     for versions in (given, recorded):
@@ -339,10 +353,27 @@ def _against_each_other(request: Request) -> Iterator[str]:
 
 def _against_library(entry: Library, request: Request, host: Host, table: Table) -> Iterator[str]:
     """Why a library cannot be had, or cannot be used here."""
+    yield from _against_driver(entry, host)
     if entry.library == CUDNN and _newest_known(entry.version):
         yield from _against_combination(entry, host)
     if not entry.archive:
         yield from _against_availability(entry, _packages(entry, request, host, table), host, table)
+
+
+def _against_driver(entry: Library, host: Host) -> Iterator[str]:
+    """Why the driver does not run the CUDA of a library; the decision is that of the role cuda."""
+    cuda = entry.cuda if "." in entry.cuda else f"{entry.cuda}.0"
+    on_driver = CompatibilityRequest(
+        gpus=host.gpus, driver=host.driver or None, cuda=cuda, forward_compatibility=host.forward
+    )
+    if host.driver and driver_needed_for(cuda) and check(on_driver).reasons:
+        runs = sorted({one.partition(".")[0] for one in fits(replace(on_driver, cuda=None))["cuda"]}, key=int)
+        reasons = "; ".join(check(on_driver).reasons)
+        yield (
+            f"{entry.variable} has {entry.library} {entry.version} for CUDA {entry.cuda}: {reasons}; driver and GPUs "
+            f"run CUDA {', '.join(runs[-3:]) or 'of no series'}: "
+            f"change cuda in {entry.variable}, or cuda_versions, which auto follows"
+        )
 
 
 def _newest_known(version: str) -> str:

@@ -26,14 +26,14 @@ from ...module_utils._health.policy import FAIL, OK, WARN, Row, with_site_rows
 from ...module_utils._health.readings import NAMES
 from ...module_utils._health.run import policy_rows, refuse_kernel_log, refuse_vulnerabilities
 from ...module_utils._health.table import TABLE
-from ...module_utils._knowledge.vulnerabilities import FIXED_IN
+from ...module_utils._knowledge import vulnerabilities
 from ...modules.gpu_health import ARGUMENT_SPEC
 from .._compatibility import CompatibilityError, check, read_request
 from .._health_reports import junit
 from .._registry_failures import registry_failure
 from .._variable_forms import form_refusals
 from . import gpu_health_evidence
-from .container_toolkit import known_vulnerabilities
+from .container_toolkit import against
 from .contract import Plan, Planner
 from .gpu_containers_engines import DEVICE_REQUESTS, TOOLKIT_MODE, gpu_mode
 
@@ -161,22 +161,25 @@ def check_refusals(role: str, options: Mapping[str, Any]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Host:
-    """What is known of the host. `smi` is that of nvidia_smi_facts, `toolkit` the version of the container toolkit."""
+    """What is known of the host. `smi` is that of nvidia_smi_facts, `toolkit` and `dcgm` are versions."""
 
     smi: Mapping[str, Any]
     record: Mapping[str, Any] = field(default_factory=dict)
     toolkit: str = ""
+    dcgm: str = ""
     specifications: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Host:
         """The host with these facts."""
-        toolkit = (facts.get("cuda") or {}).get("container_toolkit") or {}
+        cuda = facts.get("cuda") or {}
+        toolkit = cuda.get("container_toolkit") or {}
         version = re.search(r"[0-9]+([.][0-9]+){2}", str(toolkit.get("version")))
         return cls(
             smi=facts["nvidia_smi"],
             record=(facts.get("gpu_fleet_managed") or {}).get(GPU_HEALTH) or {},
             toolkit=version[0] if version else "",
+            dcgm=str(((cuda.get("services") or {}).get("dcgm") or {}).get("version") or ""),
             specifications=tuple(sorted(one["path"] for one in toolkit.get("cdi_specifications") or ())),
         )
 
@@ -224,7 +227,7 @@ def plan(request: Request, host: Host, run: Run) -> Plan:
         refusals=request.refusals,
         steps=(*((CONTAINER,) if is_due else ()), JUDGE, *request.reports),
         inputs=inputs,
-        notes=tuple(_notes(host, run.today)),
+        notes=(*_notes(host, run.today), *_vulnerable_dcgm(request, host.dcgm)),
         tasks={
             "options": request.options,
             # The engine's name of the image: without the default registry and namespace.
@@ -267,13 +270,23 @@ def _notes(host: Host, today: str) -> Sequence[str]:
         return ()
 
 
-def _vulnerable(request: Request, toolkit: str) -> Iterator[str]:
-    """Known escapes from containers to the host."""
-    names = [name for name in known_vulnerabilities(toolkit) if name not in request.accepted]
-    if names:
+def _vulnerable_dcgm(request: Request, version: str) -> Iterator[str]:
+    """What is known against DCGM. Nothing of it lets a job take the host, so it is no reason against the host."""
+    found = vulnerabilities.known(vulnerabilities.DCGM, version, accepted=request.accepted)
+    if found.found:
         yield (
-            f"container toolkit {toolkit} lets a container escape to its host ({', '.join(names)}); "
-            f"{FIXED_IN[names[-1]]} and newer do not: set nvidia_container_toolkit_version and run the role "
+            f"DCGM {version} has known vulnerabilities (NVIDIA's security {found.text}); {found.fixed_in} and newer "
+            "have none of them: update its packages, or accept them in gpu_health_ignore_vulnerabilities"
+        )
+
+
+def _vulnerable(request: Request, toolkit: str) -> Iterator[str]:
+    """What is known against the container toolkit, which containers of others reach."""
+    found = against(toolkit, request.accepted)
+    if found.found:
+        yield (
+            f"container toolkit {toolkit} has known vulnerabilities (NVIDIA's security {found.text}); "
+            f"{found.fixed_in} and newer have none of them: set nvidia_container_toolkit_version and run the role "
             "gpu.fleet.nvidia_container_toolkit, or accept them in gpu_health_ignore_vulnerabilities"
         )
 

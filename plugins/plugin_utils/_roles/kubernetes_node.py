@@ -236,12 +236,12 @@ def _syntax_refusals(request: Request) -> Iterator[str]:
     if not re.fullmatch(_DNS_LABEL, request.namespace):
         yield f"kubernetes_node_namespace is {request.namespace!r}; it takes lower-case letters, digits and -"
     for name, image, version, example in (
-        ("device_plugin", request.image, request.version, ("nvcr.io/nvidia/k8s-device-plugin", "v0.20.0")),
+        ("device_plugin", request.image, request.version, ("nvcr.io/nvidia/k8s-device-plugin", "v0.20.1")),
         (
             DRA_DRIVER,
             request.dra_image,
             request.dra_version,
-            ("registry.k8s.io/dra-driver-nvidia/dra-driver-nvidia-gpu", "v0.4.0"),
+            ("registry.k8s.io/dra-driver-nvidia/dra-driver-nvidia-gpu", "v0.4.1"),
         ),
     ):
         if not _IMAGE.fullmatch(image):

@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from ...module_utils._common.masking import masked
+from .._machines import against_repository, machine_of
 from .._platforms import platform_of
 from .._variable_forms import shown
 from .contract import Plan, Planner, is_true
@@ -106,13 +107,15 @@ class Host:
     manager: str
     release: str = ""
     records: Mapping[str, Any] = field(default_factory=dict)
+    machine: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Host:
         """The host with these facts of Ansible, whose names have no prefix."""
         manager = {"Debian": APT, "RedHat": DNF}.get(str(facts["os_family"]), "")
         records = facts["gpu_fleet_managed"]
-        return cls(platform_of(facts), facts["architecture"], manager, facts.get("distribution_release", ""), records)
+        release = facts.get("distribution_release", "")
+        return cls(platform_of(facts), facts["architecture"], manager, release, records, machine_of(facts))
 
 
 def plan(request: Request, host: Host, keys: Keys) -> Plan:
@@ -306,6 +309,10 @@ def _refusals(request: Request, host: Host, definition: Mapping[str, Any]) -> It
             else "use cuda in nvidia_repository_repositories"
         )
         yield f"the graphics-drivers PPA is for Ubuntu, and this is {host.platform['name']}; {instead}"
+    elif (
+        request.name in (CUDA, PPA) and "url" not in request.given and against_repository(host.machine, request.option)
+    ):
+        yield against_repository(host.machine, request.option)
     elif not host.manager or (
         "url" not in request.given and not (host.platform["supported"] and host.architecture in _ARCHITECTURES)
     ):

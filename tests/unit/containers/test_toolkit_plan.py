@@ -36,7 +36,7 @@ DEBIAN = "updates/dkms/nvidia-current.ko:\nupdates/dkms/nvidia-current-drm.ko: u
 COMPRESSED = "kernel/nvidia-580/nvidia.ko.zst:\nkernel/nvidia-580/nvidia-drm.ko.zst: kernel/nvidia-580/nvidia.ko.zst"
 
 
-def facts(version: str = "1.18.2", engines: dict[str, str] | None = None, **more: Any) -> dict[str, Any]:
+def facts(version: str = "1.20.0", engines: dict[str, str] | None = None, **more: Any) -> dict[str, Any]:
     """The facts of a host, with its `record` and its `refresh`, what is known of the units."""
     packages = {**(ENGINES if engines is None else engines), **({name: f"{version}-1" for name in PACKAGES if version})}
     return {
@@ -122,9 +122,9 @@ RECORDED = {"runtimes": ["crio", "docker"], "nvidia_docker": True, "management_s
             # Nothing is configured where packages are predicted, or an engine.
             {**BY_REPOSITORY, "changes": ["packages"]},
         ),
-        ({}, facts("1.18.2", {}), {"changes": ["packages", "configure"]}, {"changes": ["packages"]}),
+        ({}, facts("1.20.0", {}), {"changes": ["packages", "configure"]}, {"changes": ["packages"]}),
         (
-            *({}, facts("1.18.2", WITH_OLD)),
+            *({}, facts("1.20.0", WITH_OLD)),
             {"changes": ["remove_old_volumes", "packages", "remove_old_packages", "configure"]},
             {"changes": ["remove_old_volumes", "packages", "configure"]},
         ),
@@ -310,25 +310,34 @@ def test_the_four_packages_have_one_version() -> None:
 # Known vulnerabilities
 
 
+ALL = [
+    *(f"CVE-2024-0{number}" for number in range(132, 138)),
+    *("CVE-2025-23359", "CVE-2025-23266", "CVE-2025-23267", "CVE-2026-24260"),
+]
+
+
 @pytest.mark.parametrize(
-    ("version", "names", "fixed"),
+    ("version", "names"),
     [
-        ("1.14.6", ["CVE-2024-0132", "CVE-2025-23359", "CVE-2025-23266"], "1.17.8"),
-        ("1.16.1", ["CVE-2024-0132", "CVE-2025-23359", "CVE-2025-23266"], "1.17.8"),
-        ("1.16.2", ["CVE-2025-23359", "CVE-2025-23266"], "1.17.8"),
-        ("1.17.0~rc.1", ["CVE-2025-23359", "CVE-2025-23266"], "1.17.8"),
-        ("1.17.4", ["CVE-2025-23266"], "1.17.8"),
-        ("1.17.7", ["CVE-2025-23266"], "1.17.8"),
-        ("1.17.8", [], ""),
-        ("1.20.0", [], ""),
-        ("", [], ""),
+        ("1.14.6", ALL),
+        ("1.16.1", ALL),
+        ("1.16.2", ALL[2:]),
+        ("1.17.0~rc.1", ALL[3:]),
+        ("1.17.3-1", ALL[6:]),
+        ("1.17.4", ALL[7:]),
+        ("1.17.7", ALL[7:]),
+        ("1.17.8", ALL[9:]),
+        ("1.19.0", ALL[9:]),
+        ("1.19.1", []),
+        ("1.20.0", []),
+        ("", []),
     ],
 )
-def test_a_version_with_known_escapes_is_named(version: str, names: list[str], fixed: str) -> None:
+def test_a_version_with_known_vulnerabilities_is_named(version: str, names: list[str]) -> None:
     plan = planned(host=facts(version))
     assert plan["vulnerabilities"] == names
     assert len(plan["warnings"]) == bool(names)
-    assert all(f"{fixed} and newer do not" in warning and names[0] in warning for warning in plan["warnings"])
+    assert all("1.19.1 and newer have none of them" in warning and names[0] in warning for warning in plan["warnings"])
 
 
 def test_a_pin_does_not_hold_such_a_version_in_silence() -> None:
@@ -542,7 +551,7 @@ def test_a_change_of_the_host_is_seen(change: dict[str, Any]) -> None:
     ],
 )
 def test_a_host_that_version_1_0_0_recorded_is_converged(given: dict[str, Any], inputs: str) -> None:
-    host = {**facts(), "record": {"inputs": inputs, "data": {}, "drift": []}}
+    host = {**facts("1.18.2"), "record": {"inputs": inputs, "data": {}, "drift": []}}
     found = planned(given, host)
     assert found["is_converged"] and "install" not in found["steps"] and found["inputs"] != inputs
     # It did not record whether there is a RuntimeClass, so that a host with one is converged once more.

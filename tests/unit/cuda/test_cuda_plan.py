@@ -75,7 +75,7 @@ def cudnn(
     of_host: dict[str, Any] = {
         **(system or UBUNTU),
         "gpu_fleet_managed": {"cudnn": record, "cuda": known.get("cuda", {})},
-        "nvidia_smi": {"pci_gpus": known.get("gpus")},
+        "nvidia_smi": {"pci_gpus": known.get("gpus"), "driver_version": known.get("driver")},
     }
     host = Host.of(of_host, offered, known.get("fresh", False))
     try:
@@ -244,6 +244,43 @@ def test_what_is_no_longer_requested_is_removed(
     assert (plan["obsolete"]["versions"], plan["obsolete"]["packages"]) == (versions, packages)
     is_other_source = "cuda_source" in variables
     assert (plan["removes_first"], plan["removes_last"]) == (is_other_source, bool(versions) and not is_other_source)
+
+
+HOPPER = [{"device_id": "0x2330"}]
+
+
+@pytest.mark.parametrize(
+    ("driver", "series", "runs"),
+    [
+        ("580.178.04", "13", True),
+        ("570.211.01", "13", False),
+        ("570.211.01", "12", True),
+        ("570.211.01", "12.9", True),
+        ("535.309.01", "13", False),
+        # Unknown is no reason.
+        (None, "13", True),
+        ("simulated", "13", True),
+        ("570.211.01", "14", True),
+    ],
+)
+def test_a_library_is_for_a_cuda_that_the_driver_runs(driver: str | None, series: str, runs: bool) -> None:
+    given = [{"library": "nccl", "version": "2.28.3", "cuda": series}]
+    found = cudnn({"driver": driver, "gpus": HOPPER}, cudnn_versions=[], cudnn_additional_libraries=given)
+    assert (found["refusals"] == []) is runs
+    if not runs:
+        (text,) = found["refusals"]
+        assert f"nccl 2.28.3 for CUDA 13: CUDA 13.0 needs driver 580.65.06 or newer, not {driver}" in text
+        assert "driver and GPUs run CUDA 11, 12: change cuda in cudnn_additional_libraries" in text
+
+
+def test_the_default_is_compared_with_the_driver() -> None:
+    """Without a declared CUDA it is for 13, as the role cuda's own default: what the one refuses, the other does."""
+    facts = {"driver": "570.211.01", "gpus": HOPPER}
+    (text,) = cudnn(facts)["refusals"]
+    assert "change cuda in cudnn_versions, or cuda_versions, which auto follows" in text
+    assert cudnn(facts, cuda_versions=["12.9"])["refusals"] == []
+    forward = {"data": {"versions": ["13.0"], "packages": ["cuda-compat-13-0"]}}
+    assert cudnn({**facts, "cuda": forward})["refusals"] == []
 
 
 @pytest.mark.parametrize(

@@ -9,19 +9,21 @@ import gzip
 import json
 import lzma
 import os
-import re
+import shutil
 import subprocess
 from collections.abc import Callable, Sequence
-from datetime import date, timedelta
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpu.fleet.plugins.module_utils._knowledge import branches, cuda
+from ansible_collections.gpu.fleet.plugins.module_utils._knowledge import branches, cuda, gpus, vulnerabilities
+from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.source import Source
+from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.vulnerabilities import Bulletin
 
 from testbed import __main__ as testbed_main
-from testbed import facts_check, release
+from testbed import bulletins, facts_check, release
 
 FEEDS = Path(__file__).parent / "feeds"
 TODAY = "2026-11-24"
@@ -148,18 +150,107 @@ def test_every_row_has_an_address_and_a_date() -> None:
             assert date.fromisoformat(source.read) <= date.today(), (name, source)
 
 
-def test_a_table_that_was_read_too_long_ago_is_not_released() -> None:
-    newest = {
-        name: max(date.fromisoformat(source.read) for source in rows) for name, rows in facts_check.sources().items()
-    }
-    table, oldest = min(newest.items(), key=lambda item: item[1])
-    assert facts_check.outdated(oldest + timedelta(days=90)) == []
-    (line, *_others) = facts_check.outdated(oldest + timedelta(days=91))
-    assert line.startswith(next(name for name, read in newest.items() if read == oldest))
-    assert "91 days ago" in line
-    assert table in newest
-    assert facts_check.main(["--outdated", f"--today={oldest + timedelta(days=90)}"]) == 0
-    assert facts_check.main(["--outdated", f"--today={max(newest.values()) + timedelta(days=91)}"]) == 1
+def test_the_oldest_row_of_a_table_decides_whether_it_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = Source("https://old.example/", "2026-08-01"), Source("https://new.example/", "2026-11-01")
+    monkeypatch.setattr(facts_check, "sources", lambda: {"gpus.py CHIPS": [new, old, new], "cuda.py CUDA": [new]})
+    assert facts_check.outdated(date(2026, 10, 30)) == []
+    assert facts_check.outdated(date(2026, 10, 31)) == [
+        "gpus.py CHIPS was last compared with https://old.example/ of 2026-08-01, 91 days ago"
+    ]
+    assert facts_check.main(["--outdated", "--today=2026-10-30"]) == 0
+    assert facts_check.main(["--outdated", "--today=2026-10-31"]) == 1
+
+
+# Bulletins
+
+
+def without(*bulletins: str) -> tuple[Bulletin, ...]:
+    return tuple(row for row in vulnerabilities.BULLETINS if row.number not in bulletins)
+
+
+def test_bulletins_that_the_table_has_not_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vulnerabilities, "BULLETINS", without("5861", "5850", "5857", "5520"))
+    found, failures = check()
+    assert failures == []
+    assert [line.partition(":")[0] + line.partition("bulletin")[2][:5] for line in found] == [
+        "new 5520",
+        "new 5861",
+        "new 5857",
+        "new 5850",
+    ]
+    assert "bulletin 5861 of 2026-09-30, updated 2026-09-30: Security Bulletin: GPU Display Driver" in found[1]
+
+
+def test_a_bulletin_that_was_published_again_is_named() -> None:
+    def published(index: bytes) -> bytes:
+        return index.replace(b"| 2026-05-19 | 2026-05-21 |", b"| 2026-05-19 | 2026-11-02 |")
+
+    (line,) = check(product_security_2026=published)[0]
+    assert line.startswith("changed: bulletin 5821 of 2026-05-19, updated 2026-11-02")
+
+
+@pytest.mark.parametrize("number", ["5821", "5850", "5857", "5861"])
+def test_the_rows_are_those_of_the_documents(number: str) -> None:
+    document = json.loads((FEEDS / f"{number}.json").read_text(encoding="utf-8"))
+    assert bulletins.bulletin(document, "2026-09-30") == [
+        one for one in vulnerabilities.BULLETINS if one.number == number
+    ]
+
+
+@pytest.mark.parametrize("document", [{}, [], {"document": {"tracking": {}}}, None])
+def test_what_is_no_advisory_gives_no_row(document: Any) -> None:
+    with pytest.raises(bulletins.BulletinError):
+        bulletins.bulletin(document, TODAY)
+
+
+def test_the_table_is_as_it_would_be_written() -> None:
+    text = bulletins.TABLE.read_text(encoding="utf-8")
+    assert bulletins.written(text, vulnerabilities.BULLETINS) == text
+
+
+def test_write_adds_the_missing_rows_and_their_dates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Out of a table without three bulletins; of the year whose index cannot be read, nothing is dated."""
+    table, stored = tmp_path / "vulnerabilities.py", tmp_path / "feeds"
+    shutil.copytree(FEEDS, stored)
+    (stored / "product-security-2023.md").write_text("<html>moved</html>")
+    rows = without("5861", "5850", "5857")
+    monkeypatch.setattr(vulnerabilities, "BULLETINS", rows)
+    table.write_text(bulletins.written(bulletins.TABLE.read_text(encoding="utf-8"), rows))
+    monkeypatch.setattr(bulletins, "TABLE", table)
+    monkeypatch.setattr(facts_check, "reload", lambda _module: None)
+    assert facts_check.main([f"--feeds={stored}", "--today=2026-11-24", "--write"]) == 3
+    assert "not written: https://raw.githubusercontent.com/" in capsys.readouterr().err
+    namespace: dict[str, Any] = {"__name__": vulnerabilities.__name__, "__package__": vulnerabilities.__package__}
+    exec(compile(table.read_text(), str(table), "exec"), namespace)
+    found = {(row.product, row.number): row for row in namespace["BULLETINS"]}
+    assert found["driver", "5861"].fixed_in["580"] == "580.178.04"
+    assert {row.read for row in found.values() if row.date[:4] == "2026"} == {"2026-11-24"}
+    assert {row.read for row in found.values() if row.date[:4] == "2023"} == {"2026-08-18"}
+    assert len(found) == len(rows) + 3
+
+
+def test_gpus_that_no_row_has_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpus, "CHIPS", tuple(chip for chip in gpus.CHIPS if chip.name != "GR100"))
+    monkeypatch.setattr(gpus, "WITHOUT_CAPABILITY", ())
+    assert [line.partition(" [https")[0] for line in check()[0]] == [
+        "new: GPU 3000  GR100 [Reserved Dev ID A]",
+        "new: GPU 3021  GR100 [PCIe Faber]",
+        "new: GPU 3040  GR100 [Reserved Dev ID B]",
+        *(f"new: GPU {name}" for name in ("30c0  GR102", "3200  GB112", "3224  GB112", "323e  GB112", "3340  GB120")),
+    ]
+
+
+def test_a_difference_and_a_feed_that_was_not_read_are_distinguished(tmp_path: Path) -> None:
+    shutil.copytree(FEEDS, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "moby.json").write_text('[{"tag_name": "docker-v29.6.0"}]')
+    arguments = [f"--feeds={tmp_path}", f"--today={TODAY}"]
+    assert facts_check.main(arguments) == 1
+    (tmp_path / "slurm.json").unlink()
+    assert facts_check.main(arguments) == 3
+    (tmp_path / "moby.json").write_text('[{"tag_name": "docker-v29.5.1"}]')
+    assert facts_check.main(arguments) == 2
 
 
 def test_make_release_stops_at_a_table_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +278,9 @@ def test_the_workflow_runs_once_a_week() -> None:
     assert WORKFLOW["permissions"]["issues"] == "write"
 
 
-@pytest.mark.parametrize(("status", "already", "command"), [(0, "", ""), (1, "", "create"), (2, "17", "comment 17")])
+@pytest.mark.parametrize(
+    ("status", "already", "command"), [(0, "", ""), (1, "", "create"), (3, "17", "comment 17"), (2, "", "")]
+)
 def test_the_workflow_reports_a_difference_as_an_issue(status: int, already: str, command: str, tmp_path: Path) -> None:
     """Its steps as bash runs them, with a make that finds something and a gh that keeps what it is given."""
     programs = {
@@ -200,12 +293,18 @@ else echo "$@" >> gh.log; for word; do if [ -e "$word" ]; then cat "$word" >> gh
         (tmp_path / name).chmod(0o755)
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "GITHUB_OUTPUT": str(tmp_path / "output")}
     outputs: dict[str, str] = {}
+    failed = False
     for step in [one for one in WORKFLOW["jobs"]["facts"]["steps"] if "run" in one]:
-        condition = re.fullmatch(r"steps\.compare\.outputs\.status != '0'", step.get("if", ""))
-        assert condition or "if" not in step
-        if not condition or outputs["status"] != "0":
-            subprocess.run(["bash", "-e", "-c", step["run"]], cwd=tmp_path, env=environment, check=True)
+        condition = step.get("if", "'' == ''")
+        for name, value in outputs.items():
+            condition = condition.replace(f"steps.compare.outputs.{name}", repr(value))
+        if eval(condition.replace("||", "or").replace("&&", "and")):  # comparisons of strings
+            text = step["run"].replace("${{ steps.compare.outputs.status }}", outputs.get("status", ""))
+            failed |= (
+                subprocess.run(["bash", "-e", "-c", text], cwd=tmp_path, env=environment, check=False).returncode != 0
+            )
         outputs = dict(line.split("=", 1) for line in (tmp_path / "output").read_text().splitlines())
+    assert failed is (status >= 2)
     given = (tmp_path / "gh.log").read_text() if (tmp_path / "gh.log").exists() else ""
     assert outputs == {"status": str(status)}
     assert given.startswith(f"issue {command} " if command else "")

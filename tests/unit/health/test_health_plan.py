@@ -35,7 +35,7 @@ GPUS = [
 SMI = {"available": True, "driver_version": "580.159.04", "gpus": GPUS, "pci_gpus": [{"device_id": "0x2335"}]}
 FACTS: Mapping[str, Any] = {
     "nvidia_smi": SMI,
-    "cuda": {"container_toolkit": {"version": "1.18.0", "cdi_specifications": [{"path": "/etc/cdi/nvidia.yaml"}]}},
+    "cuda": {"container_toolkit": {"version": "1.20.0", "cdi_specifications": [{"path": "/etc/cdi/nvidia.yaml"}]}},
 }
 DOCKER: Mapping[str, Any] = {"host_info": {"CDISpecDirs": ["/etc/cdi"]}, "images": [{"Id": "a"}]}
 HEALTHY: Mapping[str, Any] = {"verdict": "ok", "remedy": "none", "findings": []}
@@ -80,7 +80,8 @@ def test_a_container_is_run_until_it_has_proved_that_it_reaches_the_gpus() -> No
 
 def test_the_inputs_are_those_that_version_1_0_0_recorded() -> None:
     """Computed by the role's template of that version."""
-    assert stage("plan", {}).inputs == "932157719a76aa20aa3df66cf43c349f67fe148a77f50b4003c3d353a28e1a00"
+    facts = {**FACTS, "cuda": {"container_toolkit": {**FACTS["cuda"]["container_toolkit"], "version": "1.18.0"}}}
+    assert stage("plan", {}, facts).inputs == "932157719a76aa20aa3df66cf43c349f67fe148a77f50b4003c3d353a28e1a00"
 
 
 @pytest.mark.parametrize(
@@ -279,24 +280,37 @@ def test_the_last_proof_is_shown_until_another_container_ran() -> None:
 @pytest.mark.parametrize(
     ("version", "ignored", "reason"),
     [
-        ("1.17.8", [], ""),
+        ("1.19.1", [], ""),
         ("", [], ""),
         (
-            "1.17.4",
+            "1.19.0",
             [],
-            "container toolkit 1.17.4 lets a container escape to its host (CVE-2025-23266); 1.17.8 and newer",
+            "1.19.0 has known vulnerabilities (NVIDIA's security bulletin 5850 of 2026-06-30: CVE-2026-24260); 1.19.1",
         ),
-        ("1.16.1", ["CVE-2025-23266"], "escape to its host (CVE-2024-0132, CVE-2025-23359); 1.17.4 and newer do not"),
-        ("1.17.4", ["CVE-2025-23266"], ""),
+        ("1.17.4", ["5850"], "2025-07-15: CVE-2025-23266, CVE-2025-23267); 1.17.8 and newer have none of them"),
+        ("1.19.0", ["CVE-2026-24260"], ""),
     ],
 )
-def test_a_toolkit_with_known_escapes_fails_unless_they_are_accepted(
+def test_a_toolkit_with_known_vulnerabilities_fails_unless_they_are_accepted(
     version: str, ignored: list[str], reason: str
 ) -> None:
     facts = {**FACTS, "cuda": {"container_toolkit": {"version": version or None}}}
     health = result(facts, ignore_vulnerabilities=ignored)
     assert health["ok"] is (reason == "")
     assert reason in "".join(health["reasons"])
+
+
+def test_a_dcgm_with_known_vulnerabilities_is_a_note() -> None:
+    def notes(version: str, **given: Any) -> tuple[str, ...]:
+        plan: Plan = stage("plan", {}, {**FACTS, "cuda": {"services": {"dcgm": {"version": version}}}}, **given)
+        return tuple(plan.notes)
+
+    (note,) = notes("4.5.2")
+    assert note.startswith(
+        "DCGM 4.5.2 has known vulnerabilities (NVIDIA's security bulletin 5857 of 2026-07-28: CVE-2026-"
+    )
+    assert "4.5.3 and newer have none of them" in note
+    assert notes("4.5.3") == notes("") == notes("4.5.2", ignore_vulnerabilities=["5857"]) == ()
 
 
 FINDINGS = [

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -21,6 +22,7 @@ import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._change import locked_clocks
 from ansible_collections.gpu.fleet.plugins.module_utils._change.reset import Resetter
 from ansible_collections.gpu.fleet.plugins.module_utils._common import resets
+from ansible_collections.gpu.fleet.plugins.module_utils._common.errors import ChangeError
 from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult, stream
 from ansible_collections.gpu.fleet.plugins.module_utils._health import history as histories
@@ -28,11 +30,13 @@ from ansible_collections.gpu.fleet.plugins.module_utils._health import kernel_lo
 from ansible_collections.gpu.fleet.plugins.module_utils._health.evaluate import Observed, Report, evaluate
 from ansible_collections.gpu.fleet.plugins.module_utils._health.kernel_log import parse
 from ansible_collections.gpu.fleet.plugins.module_utils._health.kernel_log_sources import KernelLog, read_kernel_log
+from ansible_collections.gpu.fleet.plugins.module_utils._health.run import refuse_vulnerabilities
 from ansible_collections.gpu.fleet.plugins.module_utils._health.table import TABLE
 from ansible_collections.gpu.fleet.plugins.module_utils._health.vulnerabilities import of_driver
-from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.vulnerabilities import BULLETINS
+from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.vulnerabilities import BULLETINS, DRIVER
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.topology import NvLink
 
+from tests.conftest import ROOT
 from tests.unit.health.test_real_hosts import EIGHT, LINKS, facts_of
 
 NOW = 1_700_000_000.0
@@ -824,25 +828,69 @@ def test_a_host_is_no_container(tmp_path: Path) -> None:
 # Vulnerable drivers
 
 
-@pytest.mark.parametrize("version", ["580.126.20", "580.95.05", "570.195.03", "535.288.01", "550.54.14", "595.58.03"])
+@pytest.mark.parametrize(
+    "version",
+    [
+        "580.159.04",
+        "580.126.20",
+        "580.95.05",
+        "570.195.03",
+        "535.288.01",
+        "550.54.14",
+        "595.71.05",
+        "610.57.03",
+        "615.71.08",
+        "470.239.06",
+        "515.65.01",
+        "525.125.06",
+    ],
+)
 def test_a_driver_before_the_bulletin_is_named(version: str) -> None:
     assert f"driver {version} has known vulnerabilities" in of_driver(version)
 
 
-@pytest.mark.parametrize("version", ["580.159.04", "580.159.03", "610.57.04", "535.309.01", "", None, "580", "580.x.1"])
+@pytest.mark.parametrize(
+    "version",
+    ["580.178.04", "595.91.07", "610.57.04", "615.71.09", "535.309.01", "620.70.06", "", None, "580", "580.x.1"],
+)
 def test_a_fixed_or_unknown_driver_is_not(version: str | None) -> None:
     assert of_driver(version) == ""
 
 
 def test_accepted_vulnerabilities_are_not_named() -> None:
-    last = [name for name, without in BULLETINS[-1].names.items() if "580" not in without]
-    assert of_driver("580.126.20", last) == ""
-    assert last[0] in of_driver("580.126.20", last[1:])
-    assert last[1] not in of_driver("580.126.20", last[1:])
+    newest = next(one for one in BULLETINS if one.number == "5861")
+    last = [name for name, without in newest.names.items() if "580" not in without]
+    assert of_driver("580.159.04", last) == ""
+    assert last[0] in of_driver("580.159.04", last[1:])
+    assert last[1] not in of_driver("580.159.04", last[1:])
+    assert of_driver("580.159.04", ["5861"]) == ""
+    assert "bulletin 5821" in of_driver("580.126.20", ["5861"])
+
+
+def test_the_guide_names_the_first_versions_without_the_newest_bulletin() -> None:
+    newest = [one for one in BULLETINS if one.product == DRIVER][-1]
+    guide = (ROOT / "docs" / "health.md").read_text(encoding="utf-8")
+    assert dict(re.findall(r"\| ([0-9]{3}) \| ([0-9.]+) \|", guide)) == newest.fixed_in
+    assert f"bulletin {newest.number} (" in guide
+
+
+def test_the_names_of_a_long_bulletin_are_counted() -> None:
+    text = of_driver("580.159.04")
+    assert (
+        "bulletin 5861 of 2026-09-30: CVE-2026-47489, CVE-2026-47491, CVE-2026-47492, CVE-2026-47494 and 74 more"
+        in text
+    )
+    assert "580.178.04 has none of them" in text
+
+
+def test_what_the_table_has_not_is_not_accepted() -> None:
+    refuse_vulnerabilities(["5861", "CVE-2026-24260"])
+    with pytest.raises(ChangeError, match="CVE-2026-00000: it takes names such as"):
+        refuse_vulnerabilities(["CVE-2026-00000"])
 
 
 def test_the_table_of_bulletins_is_in_order() -> None:
     assert [bulletin.date for bulletin in BULLETINS] == sorted(bulletin.date for bulletin in BULLETINS)
     for bulletin in BULLETINS:
         assert bulletin.source.url.endswith(f"/{bulletin.number}.md")
-        assert all(version.startswith(branch + ".") for branch, version in bulletin.fixed_in.items())
+        assert all(version.startswith(branch + ".") for branch, version in bulletin.fixed_in.items() if branch)

@@ -17,6 +17,7 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
+from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.releases import PROJECTS
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.kubernetes_node import OTHERS, PLUGIN_LABEL
@@ -164,7 +165,7 @@ TOOLKITS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
 @pytest.mark.parametrize("way", TOOLKITS)
 def test_every_manifest_of_every_variant_is_valid(strategy: str, way: str) -> None:
     toolkit, given = TOOLKITS[way]
-    for runtime_class, version, taint in (("nvidia", "v0.20.0", ""), ("", DIGEST, "example.com/gpu:NoExecute")):
+    for runtime_class, version, taint in (("nvidia", "v0.20.1", ""), ("", DIGEST, "example.com/gpu:NoExecute")):
         planned = plan(LAYOUTS[strategy], toolkit, runtime_class=runtime_class, version=version, taint=taint, **given)
         assert_valid(planned)
         assert (planned["mig_strategy"], planned["device_list_strategy"]) == (strategy, way)
@@ -624,7 +625,7 @@ def test_a_node_has_the_dra_driver_or_the_device_plugin() -> None:
     pod = by_kind(found, "DaemonSet")["spec"]["template"]["spec"]
     assert pod["nodeSelector"] == {DRA_LABEL: "true"}
     assert [each["key"] for each in pod["tolerations"]] == ["nvidia.com/gpu", "own"]
-    assert pod["containers"][0]["image"].endswith("dra-driver-nvidia-gpu:v0.4.0")
+    assert pod["containers"][0]["image"].endswith("dra-driver-nvidia-gpu:v0.4.1")
     assert DRA_LABEL not in plan(smi(H200))["labels"]
 
 
@@ -650,3 +651,15 @@ def test_claims_of_the_dra_driver_may_set_how_gpus_are_shared() -> None:
         if each["spec"]["resourceAttributes"]["resource"] == "roles"
         and each["spec"]["resourceAttributes"]["verb"] == "create"
     )
+
+
+@pytest.mark.parametrize(
+    ("project", "variable"),
+    [
+        ("NVIDIA/k8s-device-plugin", "kubernetes_node_device_plugin_version"),
+        ("kubernetes-sigs/dra-driver-nvidia-gpu", "kubernetes_node_dra_driver_version"),
+    ],
+)
+def test_the_defaults_are_those_of_the_table(project: str, variable: str) -> None:
+    (row,) = (one for one in PROJECTS if one.name == project)
+    assert DEFAULTS[variable] == f"v{row.default or row.newest}"

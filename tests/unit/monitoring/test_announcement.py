@@ -35,6 +35,7 @@ def _host(tmp_path: Path) -> Path:
     Host(tmp_path, gpus=[{"model": "h200", "count": 2}])
     (tmp_path / "kernel.log").write_text("Linux version 6.8.0\n")
     health = {"expected": {}, "policy": [], "kernel_log": str(tmp_path / "kernel.log"), "history": ""}
+    health["ignore_vulnerabilities"] = ["5861"]  # of the simulated driver
     install(tmp_path, {**health, "executable": str(executable(tmp_path))}, tmp_path / "gpu.prom")
     mock_slurm(tmp_path, "bin")
     return tmp_path

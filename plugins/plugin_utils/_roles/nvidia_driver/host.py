@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from ..._compatibility import CompatibilityError, CompatibilityRequest, check, read_gpus
+from ..._machines import machine_of
 from ..._platforms import platform_of
 from ..contract import RecordedHost, RequestError
 from .companions import Companions, Needs, plan_companions
@@ -45,11 +46,12 @@ def _installed(packages: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str,
 class Host(RecordedHost):
     """What is known of the host.
 
-    `repositories` are the records of NVIDIA's by name. `driver`, `smi` and `fabric` are facts of modules, `imex_domain`
-    the addresses of the host's NVLink domain, `installed` the versions of packages by name, `sources` their source
-    packages. `removed`: this role has removed the driver that is loaded. `boot_kernel` is the one that boots next,
-    `compiler` the major version of gcc that a kernel was built by and that the host has not, `host_compiler` the one
-    that it has. `today` is a date.
+    `repositories` are the records of NVIDIA's by name. `driver`, `smi` and `fabric` are facts of modules,
+    `imex_domain` the addresses of the host's NVLink domain, `installed` the versions of packages by name,
+    `unfinished` those that dpkg did not configure, `machine` is of host_facts, `sources` their source packages.
+    `removed`: this role has removed the driver that is loaded. `boot_kernel` is the one that boots next, `compiler`
+    the major version of gcc that a kernel was built by and that the host has not, `host_compiler` the one that it
+    has. `today` is a date.
     """
 
     repositories: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -64,6 +66,8 @@ class Host(RecordedHost):
     fabric: Mapping[str, Any] = field(default_factory=dict)
     imex_domain: tuple[str, ...] = ()
     installed: Mapping[str, str] = field(default_factory=dict)
+    unfinished: tuple[str, ...] = ()
+    machine: Mapping[str, str] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
     removed: bool = False
     boot_kernel: str = ""
@@ -92,6 +96,8 @@ class Host(RecordedHost):
             fabric=facts.get("nvlink_fabric") or {},
             imex_domain=tuple(map(str, facts.get("imex_domain") or ())),
             installed=_installed(packages),
+            unfinished=tuple(map(str, facts.get("gpu_fleet_unfinished_packages") or ())),
+            machine=machine_of(facts),
             today=today,
         )
 

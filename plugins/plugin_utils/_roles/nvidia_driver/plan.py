@@ -13,6 +13,7 @@ from typing import Any
 
 from ....module_utils._common.masking import masked
 from ..._compatibility import CompatibilityError
+from ..._machines import against_driver
 from ..contract import Plan, RequestError, inputs_of, is_of
 from .change import disk_space, preferences
 from .host import Host
@@ -52,6 +53,9 @@ def plan(request: Request, host: Host, table: Tables, check_mode: bool = False) 
         and (not request.repository or bool(host.repository_record(request)))
     )
     leaves = leaves_unmanaged(request, host, table)
+    against = "" if leaves else against_driver(host.machine, request.source, request.source == DISTRIBUTION)
+    if against:
+        return Plan((against,))
     due = {
         INSTALL: not is_converged,
         ACTIVATE: not check_mode and needs_activation(request, host),
@@ -61,7 +65,7 @@ def plan(request: Request, host: Host, table: Tables, check_mode: bool = False) 
         steps=steps,
         reasons=tuple(drift),
         inputs=inputs[0],
-        notes=(*host.limits, *([unmanaged_note(request, host)] if leaves else [])),
+        notes=(*host.limits, *([unmanaged_note(request, host)] if leaves else []), *_unfinished_notes(host)),
         tasks=_tasks(request, host, steps),
     )
 
@@ -91,6 +95,22 @@ def leaves_unmanaged(request: Request, host: Host, table: Tables) -> bool:
     if not host.is_unmanaged or request.version == "recommended" or not host.smi.get("available"):
         return False
     return select(request, host, table, Offered(), with_companions=False).plan.existing == "kept"
+
+
+_OF_DRIVER = re.compile(r"(?:lib)?nvidia-|libcuda1|xserver-xorg-video-nvidia|linux-(?:modules|objects)-nvidia-")
+
+
+def _unfinished_notes(host: Host) -> list[str]:
+    """Packages of a driver that are half configured next to one that works, as where no module could be built."""
+    names = [name for name in host.unfinished if _OF_DRIVER.match(name)]
+    if not names or not host.smi.get("available"):
+        return []
+    verb = "is" if len(names) == 1 else "are"
+    note = (
+        f"driver {host.version} works, and {', '.join(names)} {verb} only half configured, so that another kernel may "
+        "have no module: run `dpkg --configure -a` on the host, and mend what it reports"
+    )
+    return [note]
 
 
 def unmanaged_note(request: Request, host: Host) -> str:

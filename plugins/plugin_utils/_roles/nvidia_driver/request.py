@@ -231,7 +231,7 @@ def against_variables(request: Request, platform: Mapping[str, Any], architectur
     if not _VERSION.fullmatch(request.version):
         yield (
             f"nvidia_driver_version is {request.version[:60]}; it has to be newest, a branch such as "
-            '"580", an exact version such as "580.159.04", or recommended'
+            '"580", an exact version such as "580.178.04", or recommended'
         )
     if request.version == "recommended" and (source != DISTRIBUTION or not name.startswith("Ubuntu")):
         yield (

@@ -1,0 +1,134 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Machines whose driver is not that of their distribution: what is found of them, and what is refused there.
+
+The files have the forms that these machines have; none of the machines was at hand.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
+from ansible_collections.gpu.fleet.plugins.module_utils._host.machine import read_machine
+from ansible_collections.gpu.fleet.plugins.module_utils._host.packages import parse_dpkg, unfinished
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_repository import PLANNER
+
+from tests.unit.driver.plans import UBUNTU, driver, facts
+
+KERNEL, MANAGER, FIRST = "proc/sys/kernel/osrelease", "run/systemd/container", "proc/1/environ"
+DGX = """DGX_NAME="DGX Server"
+DGX_PRETTY_NAME="NVIDIA DGX Server"
+DGX_SWBUILD_DATE="2025-02-11-10-22-46"
+DGX_SWBUILD_VERSION="7.0.1"
+DGX_PLATFORM="DGX Server for KVM"
+DGX_OTA_VERSION="7.1.0"
+DGX_OTA_DATE="Tue May  6 09:12:01 UTC 2025"
+"""
+
+
+@pytest.mark.parametrize(
+    ("files", "kind", "dgx"),
+    [
+        ({KERNEL: "6.8.0-151-generic\n"}, "", ""),
+        ({KERNEL: "5.15.167.4-microsoft-standard-WSL2\n"}, "wsl", ""),
+        # A virtual machine of Hyper-V and Azure has an ordinary kernel.
+        ({KERNEL: "6.8.0-1021-azure\n"}, "", ""),
+        ({KERNEL: "5.15.148-tegra\n"}, "jetson", ""),
+        ({KERNEL: "6.8.0-1-nvidia\n", "etc/nv_tegra_release": "# R38\n"}, "jetson", ""),
+        ({KERNEL: "6.8.12-4-pve\n", MANAGER: "lxc\n"}, "lxc", ""),
+        ({KERNEL: "6.8.12-4-pve\n", FIRST: "container=lxc\0TERM=linux\0"}, "lxc", ""),
+        ({KERNEL: "6.8.0-151-generic\n", MANAGER: "podman\n", FIRST: "container=podman\0"}, "", ""),
+        # A host of Proxmox is a host.
+        ({KERNEL: "6.8.12-4-pve\n"}, "", ""),
+        ({KERNEL: "6.8.0-1023-nvidia\n", "etc/dgx-release": DGX}, "", "7.1.0"),
+        ({"etc/dgx-release": 'DGX_SWBUILD_VERSION="6.3.1"\n'}, "", "6.3.1"),
+        ({}, "", ""),
+    ],
+)
+def test_a_machine_is_known_by_its_files(tmp_path: Path, files: dict[str, str], kind: str, dgx: str) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert read_machine(HostFiles(str(tmp_path))) == {"virtualization": kind, "dgx_os": dgx}
+
+
+def machine(kind: str = "", dgx: str = "", loaded: str = "", **others: Any) -> dict[str, Any]:
+    return facts(UBUNTU, loaded, gpu_fleet_machine={"virtualization": kind, "dgx_os": dgx}, **others)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("wsl", "WSL 2, whose driver is that of Windows: install NVIDIA's driver there"),
+        ("lxc", "container of LXC, whose kernel modules are those of its host: run the role on the host"),
+        ("jetson", "Jetson, whose driver is part of its kernel and comes with JetPack"),
+    ],
+)
+def test_no_driver_is_installed_where_the_kernel_is_anothers(kind: str, text: str) -> None:
+    found = driver(machine(kind))
+    (refusal,) = found["refusals"]
+    assert text in refusal and "take nvidia_driver out of gpu_fleet_roles" in refusal
+    assert found["steps"] == []
+    # One that is there, and is what was requested, stays as anywhere.
+    assert driver(machine(kind, loaded="580.178.04"), nvidia_driver_version="580")["refusals"] == []
+
+
+def test_dgx_os_keeps_its_driver_and_takes_none_of_another_repository() -> None:
+    (refusal,) = driver(machine(dgx="7.1.0"), nvidia_driver_source="cuda_repository")["refusals"]
+    assert refusal.startswith(
+        "this is DGX OS 7.1.0, which has driver, Fabric Manager and their repositories of its own"
+    )
+    assert "set nvidia_driver_source to distribution" in refusal
+    assert driver(machine(dgx="7.1.0"), nvidia_driver_source="distribution")["refusals"] == []
+    kept = driver(machine(dgx="7.1.0", loaded="580.178.04"), nvidia_driver_version="580")
+    assert (kept["refusals"], kept["steps"]) == ([], [])
+
+
+def repository(host: dict[str, Any], name: str, **variables: Any) -> list[str]:
+    data = RoleData.read()
+    values = {**data.defaults(["nvidia_repository"]), **data.role_values["nvidia_repository"], **variables}
+    values["nvidia_repository_repositories"] = [name]
+    (plan,) = cast("list[Plan]", PLANNER.stages["plan"](values, host, {}))
+    return list(plan.refusals)
+
+
+def test_dgx_os_gets_no_second_repository_with_drivers() -> None:
+    (refusal,) = repository(machine(dgx="6.3.1"), "cuda")
+    assert refusal.startswith("this is DGX OS 6.3.1, which has NVIDIA's packages in repositories of its own")
+    assert "take out the roles that need this one (cuda, cudnn, nvidia_repository)" in refusal
+    assert repository(machine(dgx="6.3.1"), "container_toolkit") == []
+    assert repository(machine(), "cuda") == []
+    own = {"nvidia_repository_cuda": {"url": "https://mirror.example.com/cuda/"}}
+    assert repository(machine(dgx="6.3.1"), "cuda", **own) == []
+
+
+LISTED = """dpkg\t1.22.6\tamd64\tinstalled
+nvidia-dkms-580-open\t580.178.04-1\tamd64\thalf-configured
+zoom\t6\tamd64\tunpacked
+gone\t1\tall\tconfig-files
+"""
+
+
+def test_packages_that_dpkg_did_not_configure_are_no_installed_ones() -> None:
+    assert unfinished(LISTED) == ["nvidia-dkms-580-open", "zoom"]
+    assert list(parse_dpkg(LISTED)) == ["dpkg"]
+
+
+def test_half_configured_packages_next_to_a_working_driver_are_named() -> None:
+    def notes(loaded: str) -> list[str]:
+        found = driver(
+            machine(loaded=loaded, gpu_fleet_unfinished_packages=unfinished(LISTED)), nvidia_driver_version="580"
+        )
+        return [str(note) for note in found["notes"] if "half configured" in note]
+
+    (note,) = notes("580.178.04")
+    assert note.startswith("driver 580.178.04 works, and nvidia-dkms-580-open is only half configured")
+    assert "run `dpkg --configure -a` on the host" in note
+    # Without a driver that works, its installation is what repairs them.
+    assert notes("") == []
