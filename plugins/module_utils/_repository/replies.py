@@ -17,6 +17,8 @@ _SIGNATURE = re.compile(
 _FINAL = re.compile(r"\b(404|403|401)\b|certificate|Malformed|Unknown repo", re.IGNORECASE)
 _REASONS = (re.compile("GPG|signature|Curl error|Status code|Failed to fetch|Could not"), re.compile("^(E:|W:|Err)"))
 _LOCKED = re.compile("Could not get lock")
+# What dnf prints of each key that it takes, right or wrong.
+_NO_REASON = "Importing GPG key"
 
 
 def text_of(result: CommandResult) -> str:
@@ -41,7 +43,7 @@ def is_locked(result: CommandResult) -> bool:
 
 def error_message(result: CommandResult) -> str:
     """The first line with an error, preferably one with a reason."""
-    lines = [line.strip() for line in text_of(result).splitlines() if line.strip()]
+    lines = [line.strip() for line in text_of(result).splitlines() if line.strip() and _NO_REASON not in line]
     found = [line for reason in _REASONS for line in lines if reason.search(line)]
     nothing = "no reason given" if result.rc else result.ending
     return re.sub("^([EW]:|Error:|-) *", "", found[0]) if found else nothing

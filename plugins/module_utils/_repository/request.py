@@ -1,10 +1,11 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The request for a signed repository, and the texts of its files. Private to this collection. Pure."""
+"""The request for a signed repository, and the content of its files. Private to this collection. Pure."""
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from typing import Any, Mapping
@@ -16,7 +17,7 @@ from .._common.errors import ChangeError
 # What begins with it is an entry: a line of a .list, a paragraph of a .sources, a section of a .repo.
 _SEPARATORS = {"list": "\n", "sources": "\n\n", "repo": "\n["}
 _ANY_ENTRY = re.compile(r"^\s*(deb(-src)?\s|Types\s*:|\[)", re.MULTILINE)
-# Texts that become a line of a file, or an argument of a program.
+# What becomes a line of a file, or an argument of a program.
 _LINE = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]*")
 _WORD = re.compile(r"[^\s\x00-\x1f\x7f-\x9f\ud800-\udfff]*")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._:-]*")
@@ -99,6 +100,8 @@ def parse_request(params: Mapping[str, Any], uses_apt: bool) -> Request:
             raise ChangeError(f"{_named(option)}: {shortened(text)} is not {meant}")
         if option in _PATHS and text:
             check_path(_named(option), text)
+            if os.path.normpath(text) != text or text == "/":
+                raise ChangeError(f"{_named(option)}: {shortened(text)} is not the path of a file")
     request = Request(params["state"] == "present", uses_apt, params["host"], tuple(params["revoked"]), **values)
     try:
         re.compile(request.old_line)
@@ -106,18 +109,19 @@ def parse_request(params: Mapping[str, Any], uses_apt: bool) -> Request:
         raise ChangeError(f"repository.old_line: it is no regular expression: {error}") from error
     if request.is_present:
         _refuse_what_is_missing(request)
+        _refuse_what_cannot_be_written(request)
     return request
 
 
 def _each(given: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Each text of the options with its option; one that is empty by default says nothing, but in a list."""
-    texts = []
+    """Each string of the options with its option. An empty one is no value, except in a list."""
+    found = []
     for option, value in given.items():
         if isinstance(value, list):
-            texts += [(option, text) for text in value]
+            found += [(option, text) for text in value]
         elif isinstance(value, str) and value:
-            texts.append((option, value))
-    return texts
+            found.append((option, value))
+    return found
 
 
 def _named(option: str) -> str:
@@ -133,6 +137,16 @@ def _refuse_what_is_missing(request: Request) -> None:
         raise ChangeError("repository.fingerprints: it has to name the fingerprints of the keys that are accepted")
     if not (request.role and request.title and request.id):
         raise ChangeError("repository: role, title and id have to be set")
+
+
+def _refuse_what_cannot_be_written(request: Request) -> None:
+    ending = ".sources" if request.uses_apt else ".repo"
+    if not request.source_file.endswith(ending):
+        raise ChangeError(f"repository.source_file: {shortened(request.source_file)} does not end with {ending}")
+    try:
+        (request.key or "").encode()
+    except UnicodeError as error:
+        raise ChangeError(f"repository.key: it has characters that cannot be encoded: {error}") from error
 
 
 def source_text(request: Request, key_file: str) -> str:

@@ -68,9 +68,13 @@ class Host:
         """Run a program."""
         return run_all([argv], _SECONDS)[0]
 
-    def work(self, what: str, argv: Sequence[str]) -> None:
-        """Run a program that changes the host; raises ChangeError with `what` it was for."""
+    def work(self, what: str, argv: Sequence[str], changed: Callable[[], Sequence[str]]) -> None:
+        """Run a program that changes the host; raises ChangeError with `what` it was for.
+
+        `changed` finds what it has changed, also where it was killed.
+        """
         result = self.run(argv)
+        self.others += changed()
         if result.rc != 0:
             raise ChangeError(f"{what}: {replies.error_message(result)}")
 
@@ -158,11 +162,7 @@ def observe(request: Request, host: Host) -> Observed:
         keys=_keys(request, host),
         trusted=dict(_trusted(request, host)),
         rpm_keys=() if request.uses_apt else _rpm_keys(host),
-        packages=tuple(
-            name
-            for name in request.old_packages
-            if request.uses_apt and files.exists(f"/var/lib/dpkg/info/{name}.list")
-        ),
+        packages=tuple(_packages(request, files)),
         missing=tuple(_missing(request, files)),
         lists=tuple(f"{_cache(request)}/{name}" for name in files.names(_cache(request)) if is_list_of(request, name)),
         owner=(os.geteuid(), os.getegid()),
@@ -210,6 +210,12 @@ def _rpm_keys(host: Host) -> tuple[str, ...]:
     return tuple(dict.fromkeys(line for line in listed.text.split("\n") if _RPM_KEY.fullmatch(line)))
 
 
+def _packages(request: Request, files: HostFiles) -> Iterator[str]:
+    for name in request.old_packages if request.uses_apt else ():
+        if files.exists(f"/var/lib/dpkg/info/{name}.list"):
+            yield name
+
+
 def _missing(request: Request, files: HostFiles) -> Iterator[str]:
     if not request.is_present:
         return
@@ -238,15 +244,15 @@ def _install(request: Request, names: Sequence[str], host: Host) -> None:
             if not replies.is_locked(host.run(["apt-get", "update"])):
                 break
             time.sleep(_LOCK_PAUSE)
-        host.work(what, ["apt-get", "--option=DPkg::Lock::Timeout=60", "--yes", "install", *names])
+        argv = ["apt-get", "--option=DPkg::Lock::Timeout=60", "--yes", "install", *names]
     else:
-        host.work(what, ["dnf", "--assumeyes", "install", *names])
-    host.others += [name for name in names if name not in _missing(request, host.files)]
+        argv = ["dnf", "--assumeyes", "install", *names]
+    host.work(what, argv, lambda: [name for name in names if name not in [*_missing(request, host.files)]])
 
 
 def verify(request: Request, host: Host) -> Verified:
     """The accepted keys, after the repository was read with them alone; raises ChangeError, with the host unchanged."""
-    content = _fetch_key(request, host) if request.key is None else request.key.encode("utf-8", "surrogateescape")
+    content = _fetch_key(request, host) if request.key is None else request.key.encode()
     fetched = os.path.join(host.scratch, "fetched")
     with open(fetched, "wb") as stream:
         stream.write(content)
@@ -356,10 +362,10 @@ def _apply(request: Request, found: Plan, verified: Verified | None, host: Host)
     """Carry out the steps; each is in `done` or `others` of the host then."""
     for step in found.old:
         _write(step, host)
-    for name in found.purge:
-        what = request.message(f"cannot remove the package {name}, which would restore an old entry")
-        host.work(what, ["apt-get", "--option=DPkg::Lock::Timeout=60", "--yes", "purge", name])
-        host.others.append(name)
+    if found.purge:
+        what = request.message(f"cannot remove {', '.join(found.purge)}, which would restore an old entry")
+        argv = ["apt-get", "--option=DPkg::Lock::Timeout=60", "--yes", "purge", *found.purge]
+        host.work(what, argv, lambda: [name for name in found.purge if name not in [*_packages(request, host.files)]])
     for path, kept in (found.revoked or {}).items():
         before = read_bytes(host.files.real(path))
         is_armored = path.endswith(".asc")
@@ -369,21 +375,24 @@ def _apply(request: Request, found: Plan, verified: Verified | None, host: Host)
         if step.path == request.key_file and step.after is not None:
             _open_directory(host.files.real(os.path.dirname(step.path)))
         _write(step, host)
-    rpm = find_executable("rpm")
-    for version in found.erased_keys:
-        host.work(
-            request.message(f"cannot remove the key {version} from rpm"),
-            [rpm, "--erase", "--allmatches", f"gpg-pubkey-{version}"],
-        )
-        host.others.append(f"gpg-pubkey-{version}")
-    if found.imported_keys:
-        what = request.message(f"cannot have rpm trust the key of the repository {request.name}")
-        host.work(what, [rpm, "--import", host.files.real(request.key_file)])
-        host.others += [f"gpg-pubkey-{one[-8:].lower()}" for one in found.imported_keys]
+    _change_rpm(request, found, host)
     for path in found.lists:
         real = host.files.real(path)
         shutil.rmtree(real) if os.path.isdir(real) and not os.path.islink(real) else os.unlink(real)
         host.others.append(path)
+
+
+def _change_rpm(request: Request, found: Plan, host: Host) -> None:
+    """Have rpm forget keys, and trust those of the installed file."""
+    rpm, before = find_executable("rpm"), _rpm_keys(host) if found.erased_keys or found.imported_keys else ()
+    if found.erased_keys:
+        what = request.message(f"cannot remove the keys {', '.join(found.erased_keys)} from rpm")
+        argv = [rpm, "--erase", "--allmatches", *(f"gpg-pubkey-{version}" for version in found.erased_keys)]
+        host.work(what, argv, lambda: [f"gpg-pubkey-{one}" for one in before if one not in _rpm_keys(host)])
+    if found.imported_keys:
+        what = request.message(f"cannot have rpm trust the key of the repository {request.name}")
+        argv = [rpm, "--import", host.files.real(request.key_file)]
+        host.work(what, argv, lambda: [f"gpg-pubkey-{one}" for one in _rpm_keys(host) if one not in before])
 
 
 def _write(step: FileStep, host: Host) -> None:

@@ -196,12 +196,12 @@ def test_a_bare_host_gets_key_and_entry_and_has_no_work_then(server: Server) -> 
     result = server()
     os.umask(0o022)
     assert result["changed"] and result["fingerprints"] == [FIRST]
-    own = [APT["key_file"], APT["source_file"]]
+    own = [str(APT[name]) for name in ("key_file", "source_file")]
     assert result["written"] == predicted["written"] == own
     assert result["others"] == predicted["others"] == ["gpg"]
     assert server.file(own[0]).read_text() == key_file(FIRST)
     assert server.file(own[1]).read_text() == _ENTRY
-    assert [server.file(str(path)).stat().st_mode & 0o777 for path in own] == [0o644, 0o644]
+    assert [server.file(path).stat().st_mode & 0o777 for path in own] == [0o644, 0o644]
     assert server.file("/etc/apt/keyrings").stat().st_mode & 0o777 == 0o755
     assert [diff["after"] for diff in result["diff"]][-1] == [diff["after"] for diff in predicted["diff"]][-1] == _ENTRY
     assert f"(the key {FIRST})" in predicted["diff"][0]["after"]
@@ -413,7 +413,7 @@ def test_a_password_of_a_mirror_is_not_shown(server: Server) -> None:
     assert not server(given)["changed"] and results[2]["changed"]
 
 
-def test_a_failure_after_a_change_says_what_was_changed(server: Server) -> None:
+def test_a_failure_after_a_change_reports_what_was_changed(server: Server) -> None:
     server.write("/etc/apt/sources.list.d/alone.list", f"deb {URL} /\n")
     server.write("/etc/apt/keyrings", "no directory")
     result = server()
@@ -446,7 +446,7 @@ def test_what_would_be_another_line_or_option_is_refused(server: Server, given: 
 def _request(url: str, uses_apt: bool = True) -> Request:
     options = signed_repository.ARGUMENT_SPEC["repository"]["options"]
     filled = {name: option.get("default") for name, option in options.items()}
-    repository = {**filled, **APT, "url": url}
+    repository = {**filled, **(APT if uses_apt else DNF), "url": url}
     return parse_request({"state": "present", "host": "", "revoked": [], "repository": repository}, uses_apt)
 
 
@@ -550,6 +550,7 @@ REPLIES = {
     "dnf, other key": (f"Error: Failed to download metadata for repo 'x': {NOT_FOUND}", True, True),
     "dnf, down": (f"{DNF_ERRORS}\n  - Status code: 503 for https://x/repomd.xml (IP: 10.0.0.1)", False, True),
     "dnf, missing": ("  - Status code: 404 for https://x/repomd.xml (IP: 10.0.0.1)", False, False),
+    "dnf, its key": (f"Importing GPG key 0x274AB5E2:\nError: {NOT_FOUND}", True, True),
     "certificate": ("E: Certificate verification failed: The certificate is NOT trusted.", False, False),
 }
 
@@ -563,6 +564,7 @@ ERROR_MESSAGES = {
     "dnf, other key": f"Failed to download metadata for repo 'x': {NOT_FOUND}",
     "dnf, down": "Status code: 503 for https://x/repomd.xml (IP: 10.0.0.1)",
     "dnf, missing": "Status code: 404 for https://x/repomd.xml (IP: 10.0.0.1)",
+    "dnf, its key": NOT_FOUND,
     "certificate": "Certificate verification failed: The certificate is NOT trusted.",
 }
 
@@ -576,7 +578,7 @@ def test_replies_are_reported_apart(name: str) -> None:
     assert replies.error_message(result) == ERROR_MESSAGES[name]
 
 
-def test_a_program_that_says_nothing_is_reported_by_its_end() -> None:
+def test_a_program_that_prints_nothing_is_reported_by_its_end() -> None:
     hangs = CommandResult(("apt-get",), None, b"", b"", 900.0, timed_out=True)
     assert (replies.is_retryable(hangs), replies.error_message(hangs)) == (False, "it did not end within 900 s")
     assert replies.error_message(CommandResult(("apt-get",), 100, b"", b"", 0.1)) == "no reason given"
