@@ -383,7 +383,7 @@ def _apply(request: Request, found: Plan, verified: Verified | None, host: Host)
 
 
 def _change_rpm(request: Request, found: Plan, host: Host) -> None:
-    """Have rpm forget keys, and trust those of the installed file."""
+    """Remove keys from rpm, and have it trust those of the installed file."""
     rpm, before = find_executable("rpm"), _rpm_keys(host) if found.erased_keys or found.imported_keys else ()
     if found.erased_keys:
         what = request.message(f"cannot remove the keys {', '.join(found.erased_keys)} from rpm")

@@ -42,7 +42,7 @@ def host(**results: Any) -> MockHost:
     found = converged(WITHOUT_CONTAINER)
     records = {name: found.records[name] for name in KEPT}
     records["nvidia_repository.cuda"] = {**records["nvidia_repository.cuda"], "data": {"needed_by": ["cuda"]}}
-    removing = ("file", "managed_record", "package_transaction", "apt", "file_set", "systemd_service")
+    removing = ("file", "managed_record", "package_transaction", "apt", "file_set", "systemd_service", "signed_repository")
     return replace(
         found,
         records=records,
