@@ -42,13 +42,13 @@ def host(**results: Any) -> MockHost:
     found = converged(WITHOUT_CONTAINER)
     records = {name: found.records[name] for name in KEPT}
     records["nvidia_repository.cuda"] = {**records["nvidia_repository.cuda"], "data": {"needed_by": ["cuda"]}}
-    removing = ("file", "managed_record", "package_transaction", "apt", "file_set", "systemd_service", "signed_repository")
+    removing = ("file", "managed_record", "package_transaction", "apt", "file_set", "systemd_service")
     return replace(
         found,
         records=records,
         packages={"dpkg": "1.21.22"},
         results={
-            **dict.fromkeys((*removing, "kernel_blacklist", "copy"), DONE),
+            **dict.fromkeys((*removing, "kernel_blacklist", "copy", "signed_repository"), DONE),
             "command": {**DONE, "rc": 0, "stdout": "", "stderr": ""},
             "find": {"files": [], "matched": 0},
             "slurp": {"failed": True, "msg": "file not found: /var/lib/gpu-fleet/state/plan.json"},

@@ -12,9 +12,12 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
 from ansible_collections.gpu.fleet.plugins.module_utils._repository import replies, run
@@ -26,9 +29,21 @@ from ansible_collections.gpu.fleet.plugins.module_utils._repository.request impo
     without_entries,
 )
 from ansible_collections.gpu.fleet.plugins.modules import signed_repository
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver import installation
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
 
+from tests.unit.conftest import ROOT
+from tests.unit.containers.test_docker_plan import ROCKY, stage
 from tests.unit.module_runs import run_module
-from tests.unit.repository.test_repository_variables import DEBIAN12, OURS, defined
+from tests.unit.repository.test_repository_variables import (
+    DEBIAN12,
+    OURS,
+    ROCKY9,
+    UBUNTU24,
+    VARIABLES,
+    defined,
+    facts_of,
+)
 
 FIRST, SECOND, OTHER, REVOKED = (digit * 40 for digit in "123A")
 URL = "https://mirror.example.com/tools/"
@@ -448,6 +463,61 @@ def _request(url: str, uses_apt: bool = True) -> Request:
     filled = {name: option.get("default") for name, option in options.items()}
     repository = {**filled, **(APT if uses_apt else DNF), "url": url}
     return parse_request({"state": "present", "host": "", "revoked": [], "repository": repository}, uses_apt)
+
+
+def _epel() -> dict[str, Any]:
+    tables = yaml.safe_load((ROOT / "roles" / "nvidia_driver" / "vars" / "main.yml").read_text())
+    request: Any = SimpleNamespace(epel_fingerprint="", epel_url="", epel_key_url="")
+    host: Any = SimpleNamespace(release="9", architecture="x86_64", drifted=())
+    repository: dict[str, Any] = installation.epel(request, host, [], tables)["repository"]
+    return repository
+
+
+def _of_role(host: tuple[str, str, str], name: str, **given: Any) -> dict[str, Any]:
+    variables = {**VARIABLES, "nvidia_repository_repositories": [name], f"nvidia_repository_{name}": given}
+    found: Any = PLANNERS["nvidia_repository"].stages["definitions"](variables, facts_of(host), {})
+    repository: dict[str, Any] = found["definitions"][name]
+    return repository
+
+
+GIVEN = {"url": "https://m.example/", "key": "KEY", "exclude": ["mft*"], "priority": 600, "gpgcheck": True}
+
+
+@pytest.mark.parametrize(
+    ("uses_apt", "repository"),
+    [
+        (True, _of_role(DEBIAN12, "cuda")),
+        (True, _of_role(DEBIAN12, "container_toolkit", **GIVEN)),
+        (True, _of_role(UBUNTU24, "graphics_drivers")),
+        (False, _of_role(ROCKY9, "cuda", **GIVEN, repo_gpgcheck=False)),
+        (False, _of_role(("Rocky", "10.0", "x86_64"), "cuda")),
+        (True, stage("secrets")["repository"]),
+        (False, stage("secrets", ROCKY)["repository"]),
+        (False, _epel()),
+    ],
+    ids=["cuda", "a mirror", "PPA", "dnf", "a checksum", "Docker", "Docker with dnf", "EPEL"],
+)
+def test_what_the_roles_define_is_what_the_module_takes(uses_apt: bool, repository: dict[str, Any]) -> None:
+    validated = ArgumentSpecValidator(signed_repository.ARGUMENT_SPEC).validate({"repository": repository})
+    assert validated.error_messages == []
+    request = parse_request(validated.validated_parameters, uses_apt)
+    assert request.name and request.url_option.startswith(("nvidia_", "docker_"))
+
+
+def test_of_a_recorded_repository_the_role_hands_on_what_its_removal_needs() -> None:
+    data = {"needed_by": [], "url": "https://***@m.example/x/", "id": "cuda-x", "fingerprints": [FIRST, "damaged"]}
+    records = {"nvidia_repository.cuda": {"inputs": "", "drift": [], "data": data}}
+    variables = {**VARIABLES, "nvidia_repository_state": "absent"}
+    plans: Any = PLANNERS["nvidia_repository"].stages["plan"](
+        variables, {**facts_of(DEBIAN12), "gpu_fleet_managed": records}, {}
+    )
+    removed = plans[0].tasks["removed"]
+    assert (removed["url"], removed["id"], removed["fingerprints"]) == ("https://m.example/x/", "cuda-x", [FIRST])
+    validated = ArgumentSpecValidator(signed_repository.ARGUMENT_SPEC).validate(
+        {"repository": removed, "state": "absent"}
+    )
+    assert validated.error_messages == []
+    assert not parse_request(validated.validated_parameters, True).is_present
 
 
 @pytest.mark.parametrize(
