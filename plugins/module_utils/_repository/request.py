@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from .._common.arguments import check_path, shortened
 from .._common.errors import ChangeError
+from .._common.masking import masked
 
 # What begins with it is an entry: a line of a .list, a paragraph of a .sources, a section of a .repo.
 _SEPARATORS = {"list": "\n", "sources": "\n\n", "repo": "\n["}
@@ -28,7 +29,6 @@ _FORMS = {
     **dict.fromkeys(("role", "title", "suite", "component", "architectures"), (_LINE, "one line of text")),
     **dict.fromkeys(("url_option", "key_url_option", "fingerprints_option"), (_LINE, "one line of text")),
     **dict.fromkeys(("url", "key_url"), (_WORD, "a URL")),
-    **dict.fromkeys(("include", "exclude"), (_WORD, "the name of a package")),
     **dict.fromkeys(("name", "id", "old_packages"), (_NAME, "a name of letters, digits and . _ + : -")),
     "fingerprints": (_FINGERPRINT, "a fingerprint, 40 hexadecimal digits in capitals"),
     "key_sha256": (_SHA256, "a sha256, 64 hexadecimal digits"),
@@ -97,7 +97,8 @@ def parse_request(params: Mapping[str, Any], uses_apt: bool) -> Request:
     for option, text in _each({**given, "revoked": params["revoked"], "host": params["host"]}):
         form, meant = _FORMS["fingerprints"] if option == "revoked" else _FORMS.get(option, (_LINE, "one line of text"))
         if option != "key" and not form.fullmatch(text):
-            raise ChangeError(f"{_named(option)}: {shortened(text)} is not {meant}")
+            # A URL may have a password.
+            raise ChangeError(f"{_named(option)}: {'it' if form is _WORD else shortened(text)} is not {meant}")
         if option in _PATHS and text:
             check_path(_named(option), text)
             if os.path.normpath(text) != text or text == "/":
@@ -130,7 +131,7 @@ def _named(option: str) -> str:
 
 def _refuse_what_is_missing(request: Request) -> None:
     if not _URL.fullmatch(request.url):
-        raise ChangeError(f"repository.url: {shortened(request.url)} is no URL (https, http or file)")
+        raise ChangeError(f"repository.url: {shortened(masked(request.url))} is no URL (https, http or file)")
     if request.key is None and not _URL.fullmatch(request.key_url):
         raise ChangeError("repository.key_url: it has to be a URL (https, http or file), or set repository.key")
     if not (request.fingerprints or request.key_sha256):
