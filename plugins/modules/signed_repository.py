@@ -261,15 +261,16 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
         "required": True,
         "options": {
             **{name: {"type": "str", "required": True} for name in ("name", "source_file", "key_file")},
-            **dict.fromkeys(
-                ("role", "id", "title", "url", "component", "architectures", "key_url", "key_sha256"), _TEXT
-            ),
+            **dict.fromkeys(("role", "id", "title", "url", "component", "architectures"), _TEXT),
             **dict.fromkeys(("preferences_file", "old_line"), _TEXT),
+            # Keys that everybody may see.
+            **{name: {**_TEXT, "no_log": False} for name in ("key_url", "key_sha256")},
+            "key": {"type": "str", "no_log": False},
             **dict.fromkeys(("fingerprints", "include", "exclude", "entry_files", "old_packages", "old_files"), _LIST),
             **{name: {"type": "bool", "default": True} for name in ("gpgcheck", "repo_gpgcheck")},
-            **{f"{name}_option": {"type": "str", "default": name} for name in ("url", "key_url", "fingerprints")},
+            **{f"{name}_option": {"type": "str", "default": name} for name in ("url", "fingerprints")},
+            "key_url_option": {"type": "str", "default": "key_url", "no_log": False},
             "suite": {"type": "str", "default": "/"},
-            "key": {"type": "str", "no_log": False},
             "priority": {"type": Number("int", -32_768, 32_767)},
             "attempts": {"type": Number("int", 1, 5), "default": 4},
         },

@@ -17,7 +17,7 @@ from .._common.masking import masked
 
 # What begins with it is an entry: a line of a .list, a paragraph of a .sources, a section of a .repo.
 _SEPARATORS = {"list": "\n", "sources": "\n\n", "repo": "\n["}
-_ANY_ENTRY = re.compile(r"^\s*(deb(-src)?\s|Types\s*:|\[)", re.MULTILINE)
+_ANY_ENTRY = re.compile(r"^[ \t]*(deb(-src)?\s|Types\s*:|\[)", re.MULTILINE)
 # What becomes a line of a file, or an argument of a program.
 _LINE = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]*")
 _WORD = re.compile(r"[^\s\x00-\x1f\x7f-\x9f\ud800-\udfff]*")
