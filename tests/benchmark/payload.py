@@ -51,8 +51,10 @@ LIMITS_KIB: Mapping[str, int] = {
     "mig_profile": 334,
     "nvidia_smi_facts": 281,
     "report_facts": 320,
+    "signed_repository": 232,
 }
-"""By module; the others have the common limit. Ansible's own code is 166 of each (ansible-core 2.19)."""
+"""By module; the others have the common limit. Ansible's own code is 166 of each (ansible-core 2.19), and 25 more of
+signed_repository, which fetches keys."""
 
 _FACTS = ("_host.packages", "_nvidia_smi.facts", "_nvidia_smi.nvlink_fabric", "_cuda.facts", "_managed.run")
 REQUESTS: Mapping[str, Mapping[str, Sequence[str]]] = {

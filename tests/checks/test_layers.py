@@ -35,6 +35,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "_host": ("_common", "_cuda", "_managed", "_nvidia_smi", "_state"),
     "_report": ("_common", "_cuda", "_health", "_nvidia_smi"),
     "_packages": ("_common",),
+    "_repository": ("_common",),
     "_files": ("_common",),
 }
 """By sub-package, lowest first: the sub-packages that it may import."""

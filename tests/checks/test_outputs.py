@@ -209,11 +209,11 @@ def test_a_guide_shows_what_is_printed(page: str) -> None:
     assert shown == [printed() for printed in PRINTED[page]]
 
 
-def test_a_refused_key_is_shown_as_the_role_reports_it() -> None:
+def test_a_refused_key_is_shown_as_the_module_reports_it() -> None:
     (shown,) = [" ".join(block.text.split()) for block in OUTPUTS if block.page == REFUSED_KEY]
-    tasks = sorted((ROOT / "roles" / "common" / "tasks" / "repository").glob("*.yml"))
-    reported = [".+".join(map(re.escape, message.split("…"))) for path in tasks for message in messages.of_tasks(path)]
-    assert [pattern for pattern in reported if re.fullmatch(pattern, shown)]
+    raised = messages.of_python(ROOT / "plugins" / "module_utils" / "_repository" / "keys.py")
+    reported = [".+".join(map(re.escape, message.split("…"))) for message in raised]
+    assert [pattern for pattern in reported if re.fullmatch(f"gpu7: {pattern}", shown)]
 
 
 def test_no_output_is_left_out() -> None:

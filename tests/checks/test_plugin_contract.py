@@ -144,6 +144,7 @@ MODULES_OF_ROLES = {
     "file_set",
     "package_transaction",
     "role_plan",
+    "signed_repository",
     "systemd_reload",
     "unit_restart",
 }

@@ -623,7 +623,7 @@ def _repository_files(host: Host) -> list[str]:
 
 
 def _repository(request: Request, host: Host) -> Mapping[str, Any]:
-    """Docker's repository, in the form that the role common takes; its URLs may have a password."""
+    """Docker's repository, in the form that signed_repository takes; its URLs may have a password."""
     uses_apt, directory = host.manager == "apt", host.platform["docker_repository"]
     # $releasever may be a minor release, or that of a rebuild: Docker has major ones only.
     major = str(host.platform["name"]).rpartition(" ")[2]

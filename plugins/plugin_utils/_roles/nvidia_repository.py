@@ -44,6 +44,8 @@ _ATTEMPTS = (1, 2, 3, 4, 5)
 _TRUTH = ("gpgcheck", "repo_gpgcheck")
 # Nothing that they change is on the host after the run: how often to try, and what finds entries of others.
 _RUN_ONLY = ("attempts", "old_line", "entry_files")
+# What the record's hash counts besides the options of signed_repository.
+_OF_RECORD = ("old", "sha256", "verified")
 _KEYRING = re.compile(r"/var/[^/]+/[^/]+-keyring\.gpg$")
 _ENTRY = re.compile(r"/etc/(apt/sources\.list\.d|yum\.repos\.d)/.")
 
@@ -128,7 +130,7 @@ def plan(request: Request, host: Host, keys: Keys) -> Plan:
     after = _needed_after(request, before)
     is_as_recorded = record["inputs"] == inputs and not record["drift"]
     is_converged = is_as_recorded and before == after
-    step = ""
+    step, files = "", _files(request, host)
     if not (request.is_present or after):
         step = REMOVE if record_name in host.records else ""
     elif not is_converged:
@@ -150,14 +152,14 @@ def plan(request: Request, host: Host, keys: Keys) -> Plan:
             "query_name": ["dpkg-deb", "--show", "--showformat=${Package}"]
             if host.manager == APT
             else ["rpm", "--query", "--queryformat=%{NAME}", "--package"],
-            "cached": _cached(record["data"], host),
-            **_files(request, host),
+            "removed": _removed(request, host, record["data"]),
+            **{name: files[name] for name in ("files", "unwanted_files")},
         },
     )
 
 
 def define(request: Request, host: Host, keys: Keys) -> dict[str, Any]:
-    """The repository as roles/common verifies and installs it. Its URLs may have a password: never register it."""
+    """The repository, with what its record counts. Its URLs may have a password: never register it."""
     vendor = _vendor(request, host, keys)
     given = request.given
     url = re.sub(r"([^/])/*$", r"\1/", str(given.get("url", vendor["url"])))
@@ -183,6 +185,19 @@ def define(request: Request, host: Host, keys: Keys) -> dict[str, Any]:
         "url_option": f"{request.option}.url",
         "key_url_option": f"{request.option}.key_url",
         "fingerprints_option": f"{request.option}.fingerprints",
+    }
+
+
+def _options(request: Request, host: Host, keys: Keys) -> dict[str, Any]:
+    """The repository of signed_repository."""
+    definition = define(request, host, keys)
+    # The next version of NVIDIA's package would restore its entry, its key and its pin.
+    has_package = request.name == CUDA and host.manager == APT
+    return {
+        **{name: value for name, value in definition.items() if name not in _OF_RECORD},
+        "preferences_file": _files(request, host)["preferences_file"],
+        "old_packages": ["cuda-keyring"] if has_package else [],
+        "old_files": ["/etc/apt/preferences.d/cuda-repository-pin-600"] if has_package else [],
     }
 
 
@@ -254,19 +269,21 @@ def _files(request: Request, host: Host) -> dict[str, Any]:
         "source_file": source,
         "key_file": key,
         "preferences_file": preferences,
-        "has_preferences": has_preferences,
         "files": [source, key, *([preferences] if has_preferences else [])],
         "unwanted_files": [preferences] if preferences and not has_preferences else [],
-        "removed_files": [source, key, *([preferences] if preferences else [])],
     }
 
 
-def _cached(data: Mapping[str, Any], host: Host) -> list[str]:
-    """Patterns of the package manager's cache of a recorded repository. A URL with a password has no entry there."""
-    if host.manager == APT:
-        url = re.sub(r"^[a-z]+://|/$", "", str(data.get("url", "none://"))).rpartition("@")[2]
-        return [url.replace("_", "%5f").replace("/", "_") + "_*"]
-    return [f"{data.get('id', 'none')}-*", f"{data.get('id', 'none')}.*"]
+def _removed(request: Request, host: Host, data: Mapping[str, Any]) -> dict[str, Any]:
+    """A recorded repository as signed_repository removes it. The user of a URL has no part in the names of its lists."""
+    files = _files(request, host)
+    return {
+        "name": request.name,
+        "id": str(data.get("id", "")),
+        "url": re.sub(r"(?<=://)[^/]*@", "", str(data.get("url", ""))),
+        "fingerprints": [one for one in data.get("fingerprints") or [] if _FINGERPRINT.fullmatch(str(one))],
+        **{name: files[name] for name in ("source_file", "key_file", "preferences_file")},
+    }
 
 
 def _inputs(request: Request, definition: Mapping[str, Any]) -> str:
@@ -398,7 +415,7 @@ def _plans(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mappin
 
 def _definitions(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     host, requests = Host.of(facts), _requests(variables, given)
-    found = {one.name: define(one, host, variables[_KEYS]) for one in requests if one.is_signed}
+    found = {one.name: _options(one, host, variables[_KEYS]) for one in requests if one.is_signed}
     return {"definitions": found, "local": [dict(package) for one in requests for package in one.local]}
 
 

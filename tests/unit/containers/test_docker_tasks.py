@@ -41,7 +41,7 @@ DONE = {
 MODULES = (
     *("file", "copy", "command", "stat", "find", "systemd_service", "managed_record", "apt", "dnf", "group", "user"),
     *("package_transaction", "package", "dpkg_selections", "yum_versionlock", "docker_login", "docker_image_pull"),
-    *("docker_image_load", "docker_image_export", "rpm_key", "tempfile", "slurp", "get_url", "template", "uri"),
+    *("docker_image_load", "docker_image_export", "signed_repository", "slurp", "uri"),
 )
 SECRET = "s3cret-word"
 GIVEN: Mapping[str, Any] = {

@@ -21,7 +21,7 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -357,6 +357,46 @@ def _dnf_host(root: Path) -> Bench:
     return bench
 
 
+def _repository_host(root: Path) -> Bench:
+    """A host with an old entry, a package that would bring it back, and a server's key in a file."""
+    bench = _file_host(root)
+    for path, content in {
+        "key.asc": _KEY,
+        "usr/bin/gpg": "",
+        "etc/ssl/certs/ca-certificates.crt": "",
+        "etc/apt/sources.list.d/old.list": "deb https://mirror.example.com/tools /\n",
+        "etc/apt/preferences.d/old": "Pin: x\n",
+        "etc/apt/preferences.d/tools": "Pin: x\n",
+        "etc/apt/trusted.gpg.d/both.gpg": f"{_KEY}{_REVOKED}",
+        "var/lib/dpkg/info/keyring.list": "",
+    }.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(content)
+    return replace(bench, results=RepositoryPrograms(root))
+
+
+_KEY, _REVOKED = f"{'1' * 40}\n", f"{'A' * 40}\n"
+
+
+@dataclass
+class RepositoryPrograms:
+    """gpg takes each line of a file for a key, and exports the first one; apt-get purges the keyring's package."""
+
+    root: Path
+
+    def __call__(self, words: Sequence[str]) -> tuple[str, int]:
+        """Run one program."""
+        if words[0] == "gpg" and "--show-keys" in words:
+            path = Path(words[-1])
+            lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
+            return "".join(f"pub:-:\nfpr:::::::::{line}:\n" for line in lines if len(line) == len(_KEY) - 1), 0
+        if words[0] == "gpg" and "--export" in words:
+            return _KEY, 0
+        if words[0] == "apt-get" and "purge" in words:
+            (self.root / "var/lib/dpkg/info/keyring.list").unlink(missing_ok=True)
+        return "", 0
+
+
 @dataclass
 class Programs:
     """Output of a host's programs, as far as runs need it; apt-get and dnf change the packages."""
@@ -463,6 +503,7 @@ def _patch_files(bench: Bench, patch: pytest.MonkeyPatch) -> None:
         "managed_record",
         "package_transaction",
         "report_facts",
+        "signed_repository",
         "systemd_reload",
         "unit_restart",
     ):
@@ -507,6 +548,22 @@ def _patch_reset(bench: Bench, patch: pytest.MonkeyPatch) -> None:
 
 _ROOTED = ("{root}/a", "{root}/etc/example.conf", "{root}/etc", "{root}", "{root}/none/b", "{root}/etc/old.conf/c")
 _GPUS = ("0", "1", "all", "H100*", "NVIDIA H100 80GB HBM3", "7")
+_REPOSITORY = {
+    "name": "tools",
+    "role": "example",
+    "id": "tools",
+    "title": "Tools",
+    "url": "https://mirror.example.com/tools/",
+    "key_url": "file://{root}/key.asc",
+    "fingerprints": ["1" * 40],
+    "source_file": "/etc/apt/sources.list.d/tools.sources",
+    "key_file": "/etc/apt/keyrings/tools.asc",
+    "preferences_file": "/etc/apt/preferences.d/tools",
+    "old_line": r"//mirror\.example\.com/tools",
+    "entry_files": ["/etc/apt/sources.list.d/*.list"],
+    "old_packages": ["keyring"],
+    "old_files": ["/etc/apt/preferences.d/old"],
+}
 SUBJECTS: tuple[Subject, ...] = (
     Subject(
         "mig_profile",
@@ -694,6 +751,17 @@ SUBJECTS: tuple[Subject, ...] = (
         ("pkg", "old", "nvidia-driver:580-open"),
         _patch_files,
         " (dnf)",
+    ),
+    Subject(
+        "signed_repository",
+        (
+            {"repository": _REPOSITORY, "revoked": ["A" * 40], "host": "gpu7"},
+            {"repository": {**_REPOSITORY, "key": _KEY, "exclude": ["mft*"], "priority": 600}},
+            {"repository": _REPOSITORY, "state": "absent"},
+        ),
+        _repository_host,
+        ("tools", "/", "https://mirror.example.com/tools/", "/etc/apt/sources.list.d/tools.sources", "1" * 40),
+        _patch_files,
     ),
     Subject(
         "archive_directory",

@@ -30,8 +30,8 @@ from tests.unit.state.state_host import StateHost
 READS = {
     "nvidia-smi": ("-q", "-L", "-lgi", "-lci", "-lgip", "-lgipp", "-lcip", "-lcipp"),
     "systemctl": ("show", "daemon-reload"),
-    "apt-get": ("--simulate", "--download-only"),
-    "dnf": ("--assumeno",),
+    "apt-get": ("--simulate", "--download-only", "update"),
+    "dnf": ("--assumeno", "makecache"),
     "scontrol": ("show",),
     "modprobe": (),
     "scancel": (),

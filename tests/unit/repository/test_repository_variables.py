@@ -1,12 +1,10 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The role's table of repositories and keys, and its templates for various hosts and user variables."""
+"""The role's table of repositories and keys, and its plans for various hosts and user variables."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -14,7 +12,6 @@ from typing import Any
 
 import pytest
 from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar
 from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.distributions import PLATFORMS
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_repository import Host, Request, define, plan
@@ -65,16 +62,6 @@ def planned(host: tuple[str, str, str], name: str = "cuda", **variables: Any) ->
 def defined(host: tuple[str, str, str], name: str = "cuda", **variables: Any) -> dict[str, Any]:
     """The definition of a repository on a host, with a user's variables."""
     return define(Request.read({**VARIABLES, **variables}, name), Host.of(facts_of(host)), KEYS)
-
-
-class Common:
-    """Variables of the role that verifies and adds signed repositories, on a host."""
-
-    def __init__(self, host: tuple[str, str, str], **variables: Any) -> None:
-        self.templar = Templar(DataLoader(), {**_variables("common"), "ansible_facts": facts_of(host), **variables})
-
-    def __getitem__(self, name: str) -> Any:
-        return self.templar.template(self.templar.available_variables[f"__common_{name}"])
 
 
 @pytest.mark.parametrize(
@@ -226,37 +213,6 @@ def test_a_repository_goes_with_the_last_role_that_needs_it() -> None:
 
 
 OURS = "https://developer.download.nvidia.com/compute/cuda/repos/debian12/x86_64/"
-OLD_FILES = {
-    "one entry": ("a.list", f"deb [signed-by=/k] {OURS} /\n", None),
-    "commented": ("a.list", f"# deb {OURS} /\ndeb {OURS} /\n", None),
-    "another entry": ("a.list", f"deb https://x /\ndeb-src {OURS} /\n", "deb https://x /\n"),
-    "China": ("a.list", "deb https://developer.download.nvidia.cn/compute/cuda/repos/ubuntu2404/x86_64 /\n", None),
-    "one paragraph": ("a.sources", f"Types: deb\nURIs: {OURS}\nSuites: /\n", None),
-    "two paragraphs": (
-        "a.sources",
-        f"# mine\nTypes: deb\nURIs: https://x\n \t\nTypes: deb\nURIs: {OURS}\n",
-        "# mine\nTypes: deb\nURIs: https://x\n",
-    ),
-    "first paragraph": (
-        "a.sources",
-        f"Types: deb\nURIs: {OURS}\n\nTypes: deb\nURIs: https://x\n",
-        "Types: deb\nURIs: https://x\n",
-    ),
-    "one section": ("a.repo", f"# x\n[cuda]\nbaseurl={OURS}\n", None),
-    "two sections": ("a.repo", f"[a]\nbaseurl=https://x\n\n[cuda]\nbaseurl = {OURS}\n", "[a]\nbaseurl=https://x\n"),
-    "first section": ("a.repo", f"[cuda]\nbaseurl={OURS}\n[a]\nbaseurl=https://x\n", "[a]\nbaseurl=https://x\n"),
-    "key only": ("a.repo", f"[a]\nbaseurl=https://x\n#gpgkey={OURS}k\n", f"[a]\nbaseurl=https://x\n#gpgkey={OURS}k\n"),
-}
-
-
-@pytest.mark.parametrize("name", OLD_FILES)
-def test_old_entries_are_taken_out_of_a_file(name: str) -> None:
-    file, text, kept = OLD_FILES[name]
-    old = {"source": f"/etc/x/{file}", "content": base64.b64encode(text.encode()).decode()}
-    line = defined(DEBIAN12)["old_line"]
-    role = Common(DEBIAN12, __common_old=old, __common_repository={"old_line": line})
-    has_entries = re.search(role["any_entry"], role["remaining_entries"], re.MULTILINE) is not None
-    assert (role["remaining_entries"] if has_entries else None) == kept
 
 
 def test_a_mirror_given_by_the_user_is_an_old_entry_elsewhere() -> None:
@@ -267,96 +223,11 @@ def test_a_mirror_given_by_the_user_is_an_old_entry_elsewhere() -> None:
     assert not re.search(defined(DEBIAN12)["old_line"], "deb https://mirror.example.com/cuda /")
 
 
-# Output of `gpg --with-colons --show-keys` of 2.2 and 2.4.
-SHOWN = """\
-pub:-:2048:1:DCECA82A5BCE00EC:1795244118:::-:::scSC::::::23::0:
-fpr:::::::::548366ED2E5A647CE1A973D6DCECA82A5BCE00EC:
-uid:-::::1795244118::22D4AEDBCE09BAD9CF55EA63E9D45FBBF09C2BA6::Vendor <x@example.com>::::::::::0:
-sub:-:2048:1:0000000000000001:1795244118::::::e::::::23:
-fpr:::::::::0000000000000000000000000000000000000001:
-pub:r:4096:1:F60F4B3D7FA2AF80:1466716032:::-:::scSC::::::23::0:
-rvk:::1::::::AE09FE4BBD223A84B2CCFCE3F60F4B3D7FA2AF81:80:
-fpr:::::::::AE09FE4BBD223A84B2CCFCE3F60F4B3D7FA2AF80:
-"""
-
-
-def test_only_primary_keys_are_read_with_their_validity() -> None:
-    role = Common(DEBIAN12, __common_shown={"stdout": SHOWN}, __common_repository={"fingerprints": [UBUNTU_KEY]})
-    assert [tuple(key) for key in role["found"]] == [
-        ("-", "548366ED2E5A647CE1A973D6DCECA82A5BCE00EC"),
-        ("r", "AE09FE4BBD223A84B2CCFCE3F60F4B3D7FA2AF80"),
-    ]
-    assert list(role["matching"]) == []
-    known = ["548366ED2E5A647CE1A973D6DCECA82A5BCE00EC"]
-    role = Common(DEBIAN12, __common_shown={"stdout": SHOWN}, __common_repository={"fingerprints": known})
-    assert list(role["matching"]) == known
-
-
-ARMOR = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n{}\nmQINBGI=\n-----END PGP PUBLIC KEY BLOCK-----\n"
-KEY_FILE = ARMOR.format("Version: GnuPG v2.0.22 (GNU/Linux)\n")
-KEY_SHA256 = hashlib.sha256(ARMOR.format("").encode()).hexdigest()
-
-
-@pytest.mark.parametrize(
-    ("text", "sha256", "accepted"),
-    [(KEY_FILE, KEY_SHA256, True), (KEY_FILE + " ", KEY_SHA256, False), ("", KEY_SHA256, False), (KEY_FILE, "", False)],
-    ids=["the key", "another file", "no file", "no checksum"],
-)
-def test_a_key_whose_fingerprint_nobody_has_published_is_known_by_its_checksum(
-    text: str, sha256: str, accepted: bool
-) -> None:
-    role = Common(
-        DEBIAN12,
-        __common_shown={"stdout": SHOWN},
-        __common_repository={"fingerprints": [], "key_sha256": sha256},
-        __common_key_text={"content": base64.b64encode(text.encode()).decode()} if sha256 else {"skipped": True},
-    )
-    assert bool(role["matching"]) is accepted
-
-
 def test_only_without_fingerprints_is_a_key_known_by_its_checksum() -> None:
     el10 = ("Rocky", "10.0", "x86_64")
     assert len(defined(el10)["key_sha256"]) == 64
     assert defined(el10, nvidia_repository_cuda={"fingerprints": [UBUNTU_KEY]})["key_sha256"] == ""
     assert defined(ROCKY9)["key_sha256"] == ""
-
-
-NO_PUBKEY = "The following signatures couldn't be verified because the public key is not available: NO_PUBKEY D4F51E12"
-NOT_FOUND = "repomd.xml GPG signature verification error: Signing key not found"
-DNF_ERRORS = "Errors during downloading metadata for repository 'cuda-rhel9-x86_64':"
-# Output of apt and dnf; whether it is about a signature, and whether a retry may help.
-REPLIES = {
-    "apt, other key": (f"W: GPG error: https://x/ InRelease: {NO_PUBKEY}\nE: 'https://x/' is not signed.", True, True),
-    "apt, down": ("E: Failed to fetch https://x/ubuntu2404/InRelease  503  Service Unavailable", False, True),
-    "apt, missing": ("E: 'https://x' does not have a Release file.\nErr: 404  Not Found", False, False),
-    "apt, locked": ("E: Could not get lock /var/lib/apt/lists/lock. It is held by process 5 (apt-get)", False, True),
-    "dnf, other key": (f"Error: Failed to download metadata for repo 'x': {NOT_FOUND}", True, True),
-    "dnf, down": (f"{DNF_ERRORS}\n  - Status code: 503 for https://x/repomd.xml (IP: 10.0.0.1)", False, True),
-    "dnf, missing": ("  - Status code: 404 for https://x/repomd.xml (IP: 10.0.0.1)", False, False),
-    "certificate": ("E: Certificate verification failed: The certificate is NOT trusted.", False, False),
-}
-
-
-# The error message for the user.
-ERROR_MESSAGES = {
-    "apt, other key": f"GPG error: https://x/ InRelease: {NO_PUBKEY}",
-    "apt, down": "Failed to fetch https://x/ubuntu2404/InRelease  503  Service Unavailable",
-    "apt, missing": "'https://x' does not have a Release file.",
-    "apt, locked": "Could not get lock /var/lib/apt/lists/lock. It is held by process 5 (apt-get)",
-    "dnf, other key": f"Failed to download metadata for repo 'x': {NOT_FOUND}",
-    "dnf, down": "Status code: 503 for https://x/repomd.xml (IP: 10.0.0.1)",
-    "dnf, missing": "Status code: 404 for https://x/repomd.xml (IP: 10.0.0.1)",
-    "certificate": "Certificate verification failed: The certificate is NOT trusted.",
-}
-
-
-@pytest.mark.parametrize("name", REPLIES)
-def test_replies_are_reported_apart(name: str) -> None:
-    text, signature, retryable = REPLIES[name]
-    role = Common(UBUNTU24, __common_response={"stderr": text, "stdout": "", "rc": 100})
-    assert role["signature_is_wrong"] is signature
-    assert role["response_is_retryable"] is retryable
-    assert role["error_message"] == ERROR_MESSAGES[name]
 
 
 @pytest.mark.parametrize(("needed", "source"), [(None, "/own.deb"), ("present", "/driver.deb")])

@@ -125,7 +125,6 @@ def test_ansible_includes_them_in_the_order_of_each_host(control: dict[str, Any]
 
 
 WITHOUT_ORDER = {
-    "roles/common/tasks/repository/remove_old.yml": "files of sources",
     "roles/cuda/tasks/install_runfile.yml": "toolkits next to each other",
     "roles/cuda/tasks/main.yml": "one step",
     "roles/cuda/tasks/verify.yml": "compilers next to each other",

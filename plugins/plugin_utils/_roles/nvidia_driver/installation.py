@@ -201,7 +201,7 @@ def kernel_holds(host: Host, held: Sequence[str], on_hold: Sequence[str]) -> dic
 
 
 def epel(request: Request, host: Host, offered: Sequence[Mapping[str, Any]], paths: Paths) -> dict[str, Any]:
-    """Whether EPEL is needed, which has DKMS, and the repository for the role common. Its URL may have a password.
+    """Whether EPEL is needed, which has DKMS, and the repository for signed_repository. Its URL may have a password.
 
     `offered` is what dnf lists of dkms. Keys: https://getfedora.org/security (fingerprints by release).
     """
