@@ -207,7 +207,9 @@ def test_engines_specification_and_record_are_as_planned(system: Mapping[str, An
     # Before the first change, so that also what a killed run leaves is removed: all but the program that CRI-O has.
     ours = ("docker_options", "runtimes", "management_spec", "nvidia_docker")
     assert {name: begun["data"][name] for name in ours} == {name: record["data"][name] for name in ours}
-    names = [name for name, _arguments in found.calls if name in ("managed_record", "daemon_json", "containerd_runtime")]
+    names = [
+        name for name, _arguments in found.calls if name in ("managed_record", "daemon_json", "containerd_runtime")
+    ]
     assert names[:2] == ["containerd_runtime", "managed_record"], "the first one previews"
     assert record["data"] == {
         **RECORD["data"],
@@ -248,7 +250,9 @@ def test_a_version_is_installed_pinned_and_recorded(system: Mapping[str, Any], m
 def test_what_a_killed_run_has_configured_is_removed(tmp_path: Path) -> None:
     (tmp_path / "first").mkdir()
     killed = {"failed": True, "msg": "killed"}
-    first = role(tmp_path / "first", Case({**ALL, **OF_HOST}, results={**SLURPED, "containerd_runtime": [CHANGED, killed]}))
+    first = role(
+        tmp_path / "first", Case({**ALL, **OF_HOST}, results={**SLURPED, "containerd_runtime": [CHANGED, killed]})
+    )
     (begun, *_later) = first.of("managed_record")
     record = {"inputs": "", "data": begun["data"]}
     # The packages may be gone meanwhile.
