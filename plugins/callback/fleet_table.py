@@ -23,6 +23,9 @@ description:
     V(unreachable), then those that returned what none of these modules returns (V(unreadable)), then those whose
     verdict is V(warn) or V(unknown). The verdict is followed by the remedy of
     P(gpu.fleet.gpu_health#module), for instance C(unhealthy: reset_gpu).
+  - Where C(display_ok_hosts) is off, Ansible hides what a playbook or role of this collection reports, such as the plan
+    of C(upgrade.yml --check). This callback prints it then, each message once. What P(gpu.fleet.gpu_health#role) reports
+    is in the table.
   - Where the output of the run is not that of P(ansible.builtin.default#callback) or a callback that extends it, such
     as the JSON of C(ansible.posix.json), the table goes to the standard error, and the standard output stays as it is.
 options:
@@ -51,6 +54,7 @@ requirements:
     E(ANSIBLE_CALLBACKS_ENABLED)
 """
 
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -58,6 +62,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ansible import constants
+from ansible.errors import AnsibleError
 from ansible.plugins.callback import CallbackBase
 from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import one_line, visible
 from ansible_collections.gpu.fleet.plugins.plugin_utils._ansible_core import of_task
@@ -74,6 +79,8 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.documents import 
 )
 from ansible_collections.gpu.fleet.plugins.plugin_utils._stdout import stdout_is_for_people
 
+_COLLECTION = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", "..")) + os.sep
+_IN_THE_TABLE = os.path.join(_COLLECTION, "roles", "gpu_health", "")
 _UNKNOWN = "-"
 _NOT_APPLICABLE = "n/a"
 
@@ -394,6 +401,18 @@ def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
+def _hides_ok() -> bool:
+    """Whether the standard output is for people and has no results that are ok."""
+    callback = constants.DEFAULT_STDOUT_CALLBACK
+    if not stdout_is_for_people(callback):
+        return False
+    try:
+        shows = constants.config.get_config_value("display_ok_hosts", plugin_type="callback", plugin_name=callback)
+    except AnsibleError:
+        return False
+    return not shows
+
+
 class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no types
     """Collects the records of the hosts during the run and prints them at its end."""
 
@@ -405,8 +424,10 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
     def __init__(self) -> None:
         super().__init__()
         self._records: dict[str, HostRecord] = {}
+        self._told: set[str] = set()
 
     def v2_runner_on_ok(self, result: Any) -> None:
+        self._tell(result)
         record, found, action = self._record(result), of_task(result, "result"), of_task(result, "task").action
         facts = _mapping(found.get("ansible_facts"))
         record.facts = facts.get("nvidia_smi", record.facts)
@@ -416,6 +437,26 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
         record.containers = facts.get("nvidia_container_toolkit_seen", record.containers)
         if action in ("gpu.fleet.host_facts", "host_facts"):
             record.notes = _mapping(found.get("plan")).get("notes", ())
+
+    def v2_runner_item_on_ok(self, result: Any) -> None:
+        self._tell(result)
+
+    def _tell(self, result: Any) -> None:
+        """Print what a task of ours reports and Ansible hides as a result that is ok."""
+        found, task = of_task(result, "result"), of_task(result, "task")
+        if task.action not in ("ansible.builtin.debug", "debug") or found.get("changed") or "results" in found:
+            return
+        path = os.path.realpath((task.get_path() or "").rpartition(":")[0])
+        if not path.startswith(_COLLECTION) or path.startswith(_IN_THE_TABLE) or not _hides_ok():
+            return
+        given = found.get("msg")
+        host = "" if task.run_once else of_task(result, "host").get_name()
+        for line in given if isinstance(given, list) else [given]:
+            text = one_line(str(line), _LONGEST_LINE)
+            text = text if host in text else f"{host}: {text}"
+            if text not in self._told:
+                self._told.add(text)
+                self._display.display(visible(text))
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
         self._record(result).reason = failure_reason(of_task(result, "result"))

@@ -98,9 +98,11 @@ def repair_advice(broken: Mapping[str, str]) -> str:
         if unpacked
         else ""
     )
+    states = ", ".join(dict.fromkeys(broken.values()))
     return (
-        f"{', '.join(broken)} is only half installed ({', '.join(dict.fromkeys(broken.values()))} in `dpkg -l`); run `{'; '.join(steps)}` on the host, and read its error message{lost}, "
-        "then run again; where another apt or another run is at work, wait until it has ended"
+        f"{', '.join(broken)} is only half installed ({states} in `dpkg -l`); run `{'; '.join(steps)}` on the host, and "
+        f"read its error message{lost}, then run again; where another apt or another run is at work, wait until it has "
+        "ended"
     )
 
 

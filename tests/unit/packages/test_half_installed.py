@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is advised for a package that dpkg was killed with, carried out by the real dpkg and apt in a root of its own."""
+"""What is advised for a package that dpkg was killed with, carried out by dpkg and apt in a root of its own."""
 
 from __future__ import annotations
 

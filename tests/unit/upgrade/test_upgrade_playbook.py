@@ -42,7 +42,13 @@ def host(changes: bool, health: Mapping[str, Any] | None = None) -> MockHost:
     return MockHost(nvidia_smi=NVIDIA_SMI, cuda=CUDA, packages=PACKAGES, results=results)
 
 
-def upgrade(directory: Path, hosts: Mapping[str, MockHost], *arguments: str, **given: Any) -> SiteRun:
+def upgrade(
+    directory: Path,
+    hosts: Mapping[str, MockHost],
+    *arguments: str,
+    env: Mapping[str, str] | None = None,
+    **given: Any,
+) -> SiteRun:
     """Run the playbook with commands that write a log, in a directory of its own. Programs are looked for there."""
     log = directory / "log"
     actions = ("drain", "wait", "return", "fail")
@@ -84,7 +90,7 @@ def upgrade(directory: Path, hosts: Mapping[str, MockHost], *arguments: str, **g
         {name: (found, variables) for name, found in hosts.items()},
         *arguments,
         playbook=ROOT / "playbooks" / "upgrade.yml",
-        env={"PATH": f"{directory}:{os.environ['PATH']}"},
+        env={"PATH": f"{directory}:{os.environ['PATH']}", **(env or {})},
     )
 
 
@@ -104,6 +110,22 @@ def test_the_prediction_drains_nothing(tmp_path: Path) -> None:
     written = tmp_path / "states" / "check.json"
     assert json.loads(written.read_text())["batches"] == [["due"]]
     assert written.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("callback", ["", "ansible.posix.json"])
+def test_the_plan_is_shown_also_where_results_that_are_ok_are_hidden(tmp_path: Path, callback: str) -> None:
+    """As examples/ops-team has it: a prediction is read, and not only made."""
+    env = {
+        "ANSIBLE_DISPLAY_OK_HOSTS": "false",
+        "ANSIBLE_CALLBACKS_ENABLED": "gpu.fleet.fleet_table",
+        **({"ANSIBLE_STDOUT_CALLBACK": callback} if callback else {}),
+    }
+    done = upgrade(tmp_path, {"idle": host(False), "due": host(True)}, "--check", env=env)
+    assert done.rc == 0, done.output
+    lines = done.output.splitlines()
+    said = [sum(line.startswith(text) for line in lines) for text in ("batch 1 (canaries)", "nothing to do on 1: idle")]
+    assert said == ([0, 0] if callback else [1, 1]), done.output
+    assert callback or "ok: [" not in done.output
 
 
 def test_an_nvlink_domain_is_one_batch_and_one_with_a_host_of_another_cluster_is_held(tmp_path: Path) -> None:
