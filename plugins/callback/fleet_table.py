@@ -24,8 +24,8 @@ description:
     verdict is V(warn) or V(unknown). The verdict is followed by the remedy of
     P(gpu.fleet.gpu_health#module), for instance C(unhealthy: reset_gpu).
   - Where C(display_ok_hosts) is off, Ansible hides what a playbook or role of this collection reports, such as the plan
-    of C(upgrade.yml --check). This callback prints it then, each message once. What P(gpu.fleet.gpu_health#role) reports
-    is in the table.
+    of C(upgrade.yml --check). This callback prints it then, each message once; what P(gpu.fleet.gpu_health#role)
+    reports is in the table.
   - Where the output of the run is not that of P(ansible.builtin.default#callback) or a callback that extends it, such
     as the JSON of C(ansible.posix.json), the table goes to the standard error, and the standard output stays as it is.
 options:
@@ -424,10 +424,10 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
     def __init__(self) -> None:
         super().__init__()
         self._records: dict[str, HostRecord] = {}
-        self._told: set[str] = set()
+        self._printed: set[str] = set()
 
     def v2_runner_on_ok(self, result: Any) -> None:
-        self._tell(result)
+        self._report(result)
         record, found, action = self._record(result), of_task(result, "result"), of_task(result, "task").action
         facts = _mapping(found.get("ansible_facts"))
         record.facts = facts.get("nvidia_smi", record.facts)
@@ -439,9 +439,9 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
             record.notes = _mapping(found.get("plan")).get("notes", ())
 
     def v2_runner_item_on_ok(self, result: Any) -> None:
-        self._tell(result)
+        self._report(result)
 
-    def _tell(self, result: Any) -> None:
+    def _report(self, result: Any) -> None:
         """Print what a task of ours reports and Ansible hides as a result that is ok."""
         found, task = of_task(result, "result"), of_task(result, "task")
         if task.action not in ("ansible.builtin.debug", "debug") or found.get("changed") or "results" in found:
@@ -454,8 +454,8 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
         for line in given if isinstance(given, list) else [given]:
             text = one_line(str(line), _LONGEST_LINE)
             text = text if host in text else f"{host}: {text}"
-            if text not in self._told:
-                self._told.add(text)
+            if text not in self._printed:
+                self._printed.add(text)
                 self._display.display(visible(text))
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:

@@ -60,7 +60,7 @@ _REASONS = (
 def parse_status(text: str) -> tuple[dict[str, str], dict[str, str], list[str]]:
     """Versions of the installed packages, dpkg's states of half-installed ones, and the names of those on hold.
 
-    A state has three letters, such as `iF`: what is wanted, what is there, and R where it has to be installed again.
+    A state has three letters, such as `iF`: the desired one, the present one, and R where it has to be installed again.
     """
     installed: dict[str, str] = {}
     broken: dict[str, str] = {}
@@ -100,9 +100,9 @@ def repair_advice(broken: Mapping[str, str]) -> str:
     )
     states = ", ".join(dict.fromkeys(broken.values()))
     return (
-        f"{', '.join(broken)} is only half installed ({states} in `dpkg -l`); run `{'; '.join(steps)}` on the host, and "
-        f"read its error message{lost}, then run again; where another apt or another run is at work, wait until it has "
-        "ended"
+        f"{', '.join(broken)} is only half installed ({states} in `dpkg -l`); run `{'; '.join(steps)}` on the host, "
+        f"and read its error message{lost}, then run again; where another apt or another run is at work, wait until it "
+        "has ended"
     )
 
 

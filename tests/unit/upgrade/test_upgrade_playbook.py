@@ -123,9 +123,17 @@ def test_the_plan_is_shown_also_where_results_that_are_ok_are_hidden(tmp_path: P
     done = upgrade(tmp_path, {"idle": host(False), "due": host(True)}, "--check", env=env)
     assert done.rc == 0, done.output
     lines = done.output.splitlines()
-    said = [sum(line.startswith(text) for line in lines) for text in ("batch 1 (canaries)", "nothing to do on 1: idle")]
-    assert said == ([0, 0] if callback else [1, 1]), done.output
+    counts = [
+        sum(line.startswith(text) for line in lines) for text in ("batch 1 (canaries)", "nothing to do on 1: idle")
+    ]
+    assert counts == ([0, 0] if callback else [1, 1]), done.output
     assert callback or "ok: [" not in done.output
+
+
+def test_a_refused_variable_is_a_line_of_its_own(tmp_path: Path) -> None:
+    done = upgrade(tmp_path, {"due": host(True)}, "--check", gpu_fleet_upgrade_scheduler="pbs")
+    assert done.failure("due").startswith("gpu_fleet_upgrade_scheduler is 'pbs'; it takes one of none"), done.output
+    assert done.rc != 0 and "Finalization" not in done.output and "filter" not in done.output
 
 
 def test_an_nvlink_domain_is_one_batch_and_one_with_a_host_of_another_cluster_is_held(tmp_path: Path) -> None:
