@@ -109,6 +109,9 @@ _OPENING_WORDS = re.compile(
     r"|Error while resolving value for \S+: |The \w+ plugin \S+ failed: )+"
 )
 
+# Once in full below the table, and in short at each host.
+_UNMANAGED_NOTE, _UNMANAGED = "the driver was installed by ", " (unmanaged)"
+
 _HEADER = ("host", "gpus", "driver", "cuda", "ecc", "mig", "containers", "health")
 
 
@@ -279,13 +282,18 @@ def _cells(host: _Host) -> tuple[str, ...]:
     found = host.facts or host.judged
     return (
         _gpus(host),
-        (found.driver_version if found else None) or _UNKNOWN,
+        ((found.driver_version if found else None) or _UNKNOWN) + (_UNMANAGED if _is_unmanaged(host) else ""),
         (host.facts.cuda_version if host.facts else None) or _UNKNOWN,
         _summary([_mode(gpu.ecc_mode_current, gpu.ecc_mode_pending) for gpu in gpus]),
         _mig(gpus),
         _containers(host),
         _health(host),
     )
+
+
+def _is_unmanaged(host: _Host) -> bool:
+    """Whether a note of the role nvidia_driver is that the driver is not its own."""
+    return any(note.startswith(_UNMANAGED_NOTE) for note in host.notes)
 
 
 def _gpus(host: _Host) -> str:
