@@ -26,6 +26,7 @@ description:
   - Where C(display_ok_hosts) is off, Ansible hides what a playbook or role of this collection reports, such as the plan
     of C(upgrade.yml --check). This callback prints it then, each message once; what P(gpu.fleet.gpu_health#role)
     reports is in the table.
+  - A playbook of this collection that has run no task on any host is reported as such; Ansible ends it with 0.
   - Where the output of the run is not that of P(ansible.builtin.default#callback) or a callback that extends it, such
     as the JSON of C(ansible.posix.json), the table goes to the standard error, and the standard output stays as it is.
 options:
@@ -109,6 +110,10 @@ _OPENING_WORDS = re.compile(
     r"|Error while resolving value for \S+: |The \w+ plugin \S+ failed: )+"
 )
 
+_UNTOUCHED = (
+    "no task has run on any host: see gpu_fleet_targets, --limit, --tags, --start-at-task and the inventory; with "
+    "host_pattern_mismatch = error in the section [inventory] of ansible.cfg a pattern without hosts is a failure"
+)
 # Once in full below the table, and in short at each host.
 _UNMANAGED_NOTE, _UNMANAGED = "the driver was installed by ", " (unmanaged)"
 
@@ -433,6 +438,10 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
         super().__init__()
         self._records: dict[str, HostRecord] = {}
         self._printed: set[str] = set()
+        self._is_ours = False
+
+    def v2_playbook_on_start(self, playbook: Any) -> None:
+        self._is_ours = os.path.realpath(getattr(playbook, "_file_name", "") or "").startswith(_COLLECTION)
 
     def v2_runner_on_ok(self, result: Any) -> None:
         self._report(result)
@@ -477,6 +486,8 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
             summary = stats.summarize(host)
             record.failed, record.unreachable = summary["failures"] > 0, summary["unreachable"] > 0
         lines = render(self._records, self.get_option("fold_above")) if self.get_option("show") else []
+        # Ansible ends such a run with 0.
+        lines += [_UNTOUCHED] if self._is_ours and not stats.processed else []
         if lines:
             for_program = not stdout_is_for_people(constants.DEFAULT_STDOUT_CALLBACK)
             self._display.display("\n" + "\n".join(map(visible, lines)), stderr=for_program)

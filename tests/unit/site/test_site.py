@@ -184,7 +184,7 @@ def test_an_unmanaged_driver_that_is_kept_is_a_note_and_no_work(tmp_path: Path) 
     }, done.output[-3000:]
     note = "kept: the driver was installed by a runfile or by the builder of the image (no package has it), not by"
     assert done.output.count(note) == 1
-    assert f"container: driver {VERSION} was installed by a driver container" in done.output
+    assert "container: the driver was installed by a driver container" in done.output
 
 
 def test_the_exporter_of_a_bare_host_is_predicted_without_its_package_manager(tmp_path: Path) -> None:

@@ -118,6 +118,7 @@ def test_the_plan_is_shown_also_where_results_that_are_ok_are_hidden(tmp_path: P
     env = {
         "ANSIBLE_DISPLAY_OK_HOSTS": "false",
         "ANSIBLE_CALLBACKS_ENABLED": "gpu.fleet.fleet_table",
+        "ANSIBLE_HOST_PATTERN_MISMATCH": "error",
         **({"ANSIBLE_STDOUT_CALLBACK": callback} if callback else {}),
     }
     done = upgrade(tmp_path, {"idle": host(False), "due": host(True)}, "--check", env=env)
@@ -128,6 +129,23 @@ def test_the_plan_is_shown_also_where_results_that_are_ok_are_hidden(tmp_path: P
     ]
     assert counts == ([0, 0] if callback else [1, 1]), done.output
     assert callback or "ok: [" not in done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "mismatch", "message"),
+    [
+        (("-egpu_fleet_targets=typo",), "error", "Could not match supplied host pattern, ignoring: typo"),
+        (("-egpu_fleet_targets=typo",), "warning", "no task has run on any host: see gpu_fleet_targets"),
+        (("--tags=foo",), "error", "no task has run on any host: see gpu_fleet_targets"),
+    ],
+)
+def test_a_run_that_touches_no_host_is_reported_or_fails(
+    tmp_path: Path, arguments: tuple[str, ...], mismatch: str, message: str
+) -> None:
+    env = {"ANSIBLE_CALLBACKS_ENABLED": "gpu.fleet.fleet_table", "ANSIBLE_HOST_PATTERN_MISMATCH": mismatch}
+    done = upgrade(tmp_path, {"due": host(True)}, *arguments, env=env)
+    assert message in done.output and done.modules == {"due": []}, done.output
+    assert (done.rc != 0) == (message.startswith("Could")), done.output
 
 
 def test_a_refused_variable_is_a_line_of_its_own(tmp_path: Path) -> None:
