@@ -115,7 +115,8 @@ _UNTOUCHED = (
     "host_pattern_mismatch = error in the section [inventory] of ansible.cfg a pattern without hosts is a failure"
 )
 # Once in full below the table, and in short at each host.
-_UNMANAGED_NOTE, _UNMANAGED = "the driver was installed by ", " (unmanaged)"
+_UNMANAGED_NOTE = "the driver was installed by "
+_UNMANAGED = " (unmanaged)"
 
 _HEADER = ("host", "gpus", "driver", "cuda", "ecc", "mig", "containers", "health")
 
