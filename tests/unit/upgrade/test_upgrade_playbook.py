@@ -46,7 +46,7 @@ def upgrade(
     directory: Path,
     hosts: Mapping[str, MockHost],
     *arguments: str,
-    env: Mapping[str, str] | None = None,
+    env: Any = None,
     **given: Any,
 ) -> SiteRun:
     """Run the playbook with commands that write a log, in a directory of its own. Programs are looked for there."""
