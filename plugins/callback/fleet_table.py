@@ -23,6 +23,10 @@ description:
     V(unreachable), then those that returned what none of these modules returns (V(unreadable)), then those whose
     verdict is V(warn) or V(unknown). The verdict is followed by the remedy of
     P(gpu.fleet.gpu_health#module), for instance C(unhealthy: reset_gpu).
+  - Where C(display_ok_hosts) is off, Ansible hides what a playbook or role of this collection reports, such as the plan
+    of C(upgrade.yml --check). This callback prints it then, each message once; what P(gpu.fleet.gpu_health#role)
+    reports is in the table.
+  - A playbook of this collection that has run no task on any host is reported as such; Ansible ends it with 0.
   - Where another callback than P(ansible.builtin.default#callback), or one that extends it, prints the run, such as the
     JSON of C(ansible.posix.json), the table goes to the standard error, and the standard output stays as it is.
 options:
@@ -51,6 +55,7 @@ requirements:
     E(ANSIBLE_CALLBACKS_ENABLED)
 """
 
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -58,6 +63,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ansible import constants
+from ansible.errors import AnsibleError
 from ansible.plugins.callback import CallbackBase
 from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import one_line, visible
 from ansible_collections.gpu.fleet.plugins.plugin_utils._ansible_core import of_task
@@ -74,6 +80,8 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.documents import 
 )
 from ansible_collections.gpu.fleet.plugins.plugin_utils._stdout import stdout_is_for_people
 
+_COLLECTION = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", "..")) + os.sep
+_IN_THE_TABLE = os.path.join(_COLLECTION, "roles", "gpu_health", "")
 _UNKNOWN = "-"
 _NOT_APPLICABLE = "n/a"
 
@@ -101,6 +109,14 @@ _OPENING_WORDS = re.compile(
     r"^(?:(?:Task|Action|Module) failed: |Finalization of task args for \S+ failed: "
     r"|Error while resolving value for \S+: |The \w+ plugin \S+ failed: )+"
 )
+
+_UNTOUCHED = (
+    "no task has run on any host: see gpu_fleet_targets, --limit, --tags, --start-at-task and the inventory; with "
+    "host_pattern_mismatch = error in the section [inventory] of ansible.cfg a pattern without hosts is a failure"
+)
+# Once in full below the table, and in short at each host.
+_UNMANAGED_NOTE = "the driver was installed by "
+_UNMANAGED = " (unmanaged)"
 
 _HEADER = ("host", "gpus", "driver", "cuda", "ecc", "mig", "containers", "health")
 
@@ -272,13 +288,18 @@ def _cells(host: _Host) -> tuple[str, ...]:
     found = host.facts or host.judged
     return (
         _gpus(host),
-        (found.driver_version if found else None) or _UNKNOWN,
+        ((found.driver_version if found else None) or _UNKNOWN) + (_UNMANAGED if _is_unmanaged(host) else ""),
         (host.facts.cuda_version if host.facts else None) or _UNKNOWN,
         _summary([_mode(gpu.ecc_mode_current, gpu.ecc_mode_pending) for gpu in gpus]),
         _mig(gpus),
         _containers(host),
         _health(host),
     )
+
+
+def _is_unmanaged(host: _Host) -> bool:
+    """Whether a note of the role nvidia_driver is that the driver is not its own."""
+    return any(note.startswith(_UNMANAGED_NOTE) for note in host.notes)
 
 
 def _gpus(host: _Host) -> str:
@@ -394,6 +415,18 @@ def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
+def _hides_ok() -> bool:
+    """Whether the standard output is for people and has no results that are ok."""
+    callback = constants.DEFAULT_STDOUT_CALLBACK
+    if not stdout_is_for_people(callback):
+        return False
+    try:
+        shows = constants.config.get_config_value("display_ok_hosts", plugin_type="callback", plugin_name=callback)
+    except AnsibleError:
+        return False
+    return not shows
+
+
 class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no types
     """Collects the records of the hosts during the run and prints them at its end."""
 
@@ -405,8 +438,14 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
     def __init__(self) -> None:
         super().__init__()
         self._records: dict[str, HostRecord] = {}
+        self._printed: set[str] = set()
+        self._is_ours = False
+
+    def v2_playbook_on_start(self, playbook: Any) -> None:
+        self._is_ours = os.path.realpath(getattr(playbook, "_file_name", "") or "").startswith(_COLLECTION)
 
     def v2_runner_on_ok(self, result: Any) -> None:
+        self._report(result)
         record, found, action = self._record(result), of_task(result, "result"), of_task(result, "task").action
         facts = _mapping(found.get("ansible_facts"))
         record.facts = facts.get("nvidia_smi", record.facts)
@@ -416,6 +455,26 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
         record.containers = facts.get("nvidia_container_toolkit_seen", record.containers)
         if action in ("gpu.fleet.host_facts", "host_facts"):
             record.notes = _mapping(found.get("plan")).get("notes", ())
+
+    def v2_runner_item_on_ok(self, result: Any) -> None:
+        self._report(result)
+
+    def _report(self, result: Any) -> None:
+        """Print what a task of ours reports and Ansible hides as a result that is ok."""
+        found, task = of_task(result, "result"), of_task(result, "task")
+        if task.action not in ("ansible.builtin.debug", "debug") or found.get("changed") or "results" in found:
+            return
+        path = os.path.realpath((task.get_path() or "").rpartition(":")[0])
+        if not path.startswith(_COLLECTION) or path.startswith(_IN_THE_TABLE) or not _hides_ok():
+            return
+        given = found.get("msg")
+        host = "" if task.run_once else of_task(result, "host").get_name()
+        for line in given if isinstance(given, list) else [given]:
+            text = one_line(str(line), _LONGEST_LINE)
+            text = text if host in text else f"{host}: {text}"
+            if text not in self._printed:
+                self._printed.add(text)
+                self._display.display(visible(text))
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
         self._record(result).reason = failure_reason(of_task(result, "result"))
@@ -428,6 +487,8 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
             summary = stats.summarize(host)
             record.failed, record.unreachable = summary["failures"] > 0, summary["unreachable"] > 0
         lines = render(self._records, self.get_option("fold_above")) if self.get_option("show") else []
+        # Ansible ends such a run with 0.
+        lines += [_UNTOUCHED] if self._is_ours and not stats.processed else []
         if lines:
             for_program = not stdout_is_for_people(constants.DEFAULT_STDOUT_CALLBACK)
             self._display.display("\n" + "\n".join(map(visible, lines)), stderr=for_program)

@@ -31,18 +31,24 @@ def remedy_plan(
     time: str,
     *,
     places: Mapping[str, Mapping[str, Any]] | None = None,
+    returns_refusal: bool = False,
 ) -> dict[str, Any]:
     """The plan for `entries`; see the filter's documentation."""
-    return plan_remedies(
-        placed(entries, places or {}),
-        variables,
-        recorded_before["states"],
-        previous,
-        time,
-        attempts=recorded_before["attempts"],
-        seen=recorded_before.get("seen"),
-        token=secrets.token_hex(3),
-    )
+    try:
+        return plan_remedies(
+            placed(entries, places or {}),
+            variables,
+            recorded_before["states"],
+            previous,
+            time,
+            attempts=recorded_before["attempts"],
+            seen=recorded_before.get("seen"),
+            token=secrets.token_hex(3),
+        )
+    except (RollingError, StateError) as error:
+        if returns_refusal:
+            return {"refusal": str(error)}
+        raise
 
 
 def _explained(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -23,11 +23,14 @@ def upgrade_plan(
     time: str,
     *,
     places: Mapping[str, Mapping[str, Any]] | None = None,
+    returns_refusal: bool = False,
 ) -> dict[str, Any]:
     """The plan for `entries`; see the filter's documentation."""
     try:
         return plan_run(placed(entries, places or {}), variables, states, previous, time, token=secrets.token_hex(3))
     except (RollingError, StateError) as error:
+        if returns_refusal:
+            return {"refusal": str(error)}
         raise AnsibleFilterError(str(error)) from None
 
 

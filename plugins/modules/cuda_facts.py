@@ -210,7 +210,8 @@ ansible_facts:
                 stale:
                   description:
                     - Changes since it was written, empty when it is current.
-                    - V(driver_version), V(gpus) (other device files) or V(mig_layout) (other MIG instances).
+                    - V(driver_version), V(gpus) (other device files), V(mig_layout) (other MIG instances) or
+                      V(device_numbers) (another major number of nvidia-uvm or of the MIG instances, as after a reboot).
                   returned: always
                   type: list
                   elements: str

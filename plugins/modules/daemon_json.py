@@ -15,7 +15,8 @@ description:
     options may change in any version.
   - Merges options into the file and keeps every other key, at every depth. A file that is not a JSON object is refused
     and left unchanged. A byte order mark is dropped with the next change.
-  - The new content is validated by C(dockerd --validate), which Docker 23 and newer have, then written atomically. A
+  - The new content is validated by C(dockerd --validate), which Docker 23 and newer have, in check mode as well, and
+    with the arguments that C(docker.service) gives it, then written atomically. A
     backup is kept next to it. A change that another process makes in the meantime is read and kept.
   - A file with user and password in a URL, such as the URL of a proxy, gets the mode C(0600); the result has C(***)
     there.

@@ -32,6 +32,7 @@ from ..module_utils._knowledge.cuda import (
     NEWEST_GCC,
     Cudnn,
 )
+from ..module_utils._knowledge.defects import DEFECTS
 from ..module_utils._knowledge.gpus import (
     ARCHITECTURES,
     CHIPS,
@@ -373,6 +374,16 @@ def _mig_of_gpus(request: CompatibilityRequest, found: Findings) -> None:
             found.notes.append(f"MIG of {names} needs driver {needed} or newer, not {request.driver}")
 
 
+def _defects(request: CompatibilityRequest, found: Findings) -> None:
+    """Note what is known to go wrong with the driver on these GPUs."""
+    for defect in DEFECTS:
+        names = dict.fromkeys(gpu.name for gpu in request.gpus if gpu.chip and gpu.chip.name in defect.chips)
+        if names and request.driver in defect.versions:
+            found.notes.append(
+                f"driver {request.driver} on {', '.join(names)}: {defect.what} (see {defect.source.url})"
+            )
+
+
 def _kernel_modules(request: CompatibilityRequest, found: Findings) -> None:
     kind = request.kernel_modules
     if kind is not None:
@@ -520,6 +531,7 @@ RULES: Sequence[Callable[[CompatibilityRequest, Findings], None]] = (
     _driver_for_gpus,
     _end_of_life,
     _mig_of_gpus,
+    _defects,
     _kernel_modules,
     _cuda_for_gpus,
     _driver_for_cuda,

@@ -99,7 +99,10 @@ def test_5_half_installed_packages_are_named_and_can_be_brought_in_order() -> No
     broken = _replace(install=["nvidia-kernel-open-dkms=590.44.01-*"])
     assert "nvidia-kernel-open-dkms is only half installed" in _output(broken)
     later = _replace(install=["nvidia-driver-pinning-580"], remove=["nvidia-driver-pinning-610"])
-    assert "nvidia-kernel-open-dkms is only half installed; run `dpkg --configure -a` on the host" in _output(later)
+    assert (
+        "nvidia-kernel-open-dkms is only half installed (iF in `dpkg -l`); run `dpkg --configure -a` on the host"
+        in _output(later)
+    )
     repaired = _replace(remove=["nvidia-kernel-open-dkms"], repair=True)
     assert repaired.status == 0, repaired.output
     assert _on_host("dpkg --audit") == ""

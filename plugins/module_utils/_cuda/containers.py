@@ -16,6 +16,10 @@ _CDI_DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
 _DRIVER_LIBRARY = re.compile(r"lib(?:cuda|nvidia-ml)\.so\.(\d{3,}\.\d+(?:\.\d+)?)")
 _GPU_NODE = re.compile(r"/dev/nvidia(\d+)\b")
 _CAPABILITY_NODE = re.compile(r"/dev/nvidia-caps/nvidia-cap(\d+)\b")
+# A device node of a specification with all its values, in YAML or in JSON, in any order.
+_NODE = re.compile(r"^ *- (?:.*\n)(?:^ +(?!- )[a-zA-Z]+:.*\n?)*|\{[^{}]*\}", re.MULTILINE)
+_NODE_PATH = re.compile(r"""\bpath["']?: *["']?/dev/(nvidia-uvm|nvidia-caps(?=/))(?:-tools)?""")
+_NODE_MAJOR = re.compile(r"""\bmajor["']?: *(\d+)""")
 _VERSION = re.compile(r"version:?\s+v?(\d+\.\d+\.\d+\S*)", re.IGNORECASE)
 # The capabilities config and monitor belong to no MIG instance.
 _MIG_CAPABILITIES = "/proc/driver/nvidia/capabilities/gpu*/mig/gi*"
@@ -58,6 +62,7 @@ def cdi_specifications(files: HostFiles, driver_version: str | None) -> tuple[Cd
     """CDI specifications of NVIDIA's devices, in the order in which engines read them."""
     gpus = frozenset(match[1] for match in map(_GPU_NODE.fullmatch, files.matching("/dev/nvidia*")) if match)
     capabilities = _mig_capabilities(files)
+    majors = re.findall(r"^ *(\d+) (nvidia\S*)$", files.read("/proc/devices") or "", re.MULTILINE)
     found = []
     for directory in dict.fromkeys(files.resolve(path) for path in _CDI_DIRECTORIES):
         for name in files.names(directory):
@@ -65,7 +70,7 @@ def cdi_specifications(files: HostFiles, driver_version: str | None) -> tuple[Cd
             text = files.read(path) or ""
             kind, devices = _kind_and_devices(text)
             if name.endswith((".yaml", ".json")) and kind.startswith("nvidia.com/"):
-                stale = tuple(_staleness(text, driver_version, gpus, capabilities))
+                stale = tuple(_staleness(text, driver_version, gpus, capabilities, majors))
                 version = _DRIVER_LIBRARY.search(text)
                 found.append(
                     CdiSpecification(path, kind, devices, version[1] if version else None, files.modified(path), stale)
@@ -87,9 +92,16 @@ def _kind_and_devices(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _staleness(
-    text: str, driver_version: str | None, gpus: frozenset[str], capabilities: frozenset[str]
+    text: str,
+    driver_version: str | None,
+    gpus: frozenset[str],
+    capabilities: frozenset[str],
+    majors: Iterable[tuple[str, str]],
 ) -> Iterable[str]:
-    """The parts of a specification that are out of date: the driver, GPUs or MIG instances."""
+    """The parts of a specification that are out of date: the driver, GPUs, MIG instances or numbers of devices.
+
+    The kernel gives nvidia-uvm a major number at each load of the module; `majors` are those of now, with their names.
+    """
     versions = set(_DRIVER_LIBRARY.findall(text))
     if driver_version is not None and versions and versions != {driver_version}:
         yield "driver_version"
@@ -98,6 +110,10 @@ def _staleness(
         yield "gpus"
     if named and set(_CAPABILITY_NODE.findall(text)) != capabilities:
         yield "mig_layout"
+    current = {name: number for number, name in majors}
+    nodes = ((_NODE_PATH.search(node), _NODE_MAJOR.search(node)) for node in _NODE.findall(text))
+    if any(path and major and current.get(path[1], major[1]) != major[1] for path, major in nodes):
+        yield "device_numbers"
 
 
 def _mig_capabilities(files: HostFiles) -> frozenset[str]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import tempfile
 from dataclasses import dataclass
 from typing import Any, Mapping
 
@@ -109,6 +111,12 @@ def _converge(module: AnsibleModule, request: OptionsRequest) -> dict[str, Any]:
         before = read_text(request.path)
         planned = plan(request, before)
         result = _result(request.path, before, planned)
+        if planned.text and module.check_mode:
+            # What a run would only find after it has changed others.
+            with tempfile.NamedTemporaryFile("w", dir=module.tmpdir, suffix=".json", encoding="utf-8") as preview:
+                preview.write(planned.text)
+                preview.flush()
+                _refuse_invalid(module, preview.name)
         if planned.text is None or module.check_mode:
             return result
         written = _write(module, request.path, before, planned.text)
@@ -142,9 +150,7 @@ def _write(module: AnsibleModule, path: str, before: str | None, after: str) -> 
     result: dict[str, str] = {}
 
     def check(temporary: str) -> None:
-        reported = _error_message(module, temporary)
-        if reported is not None:
-            raise OptionsError(f"was left as it is, its new text cannot be used: {reported}; correct the options")
+        _refuse_invalid(module, temporary)
         if read_text(path) != before:
             raise _ChangedSinceReadError
         if before is not None:
@@ -167,14 +173,42 @@ def _has_password(text: str) -> bool:
     return bool(masked(text) != text)
 
 
+def _refuse_invalid(module: AnsibleModule, path: str) -> None:
+    reported = _error_message(module, path)
+    if reported is not None:
+        raise OptionsError(f"was left as it is, its new text cannot be used: {reported}; correct the options")
+
+
 def _error_message(module: AnsibleModule, path: str) -> str | None:
     """The engine's error message about a file; None when it is valid or cannot be validated."""
     engine = module.get_bin_path(module.params["executable"])
     if engine is None:
         return None
+    flags = _unit_flags(module, engine)
+    if flags:
+        # Only what the engine states about both: other flags may need what a validation does not have.
+        _status, _out, error = module.run_command([engine, *flags, "--validate", "--config-file", path])
+        twice = re.search(r"specified both as a flag and in the configuration file: .*", error)
+        if twice:
+            return f"{twice[0].strip()} (the flag is in `systemctl cat docker.service`)"
     status, _out, error = module.run_command([engine, "--validate", "--config-file", path])
     if status == 0 or "unknown flag: --validate" in error:
         return None
     # "unable to configure the Docker daemon with file PATH: ..."; the path is our temporary file.
     message = str(error).strip()
     return message.partition(f"with file {path}: ")[2] or message
+
+
+def _unit_flags(module: AnsibleModule, engine: str) -> list[str]:
+    """The arguments that docker.service gives the engine, without those that depend on its environment."""
+    systemctl = module.get_bin_path("systemctl")
+    if systemctl is None:
+        return []
+    _status, shown, _error = module.run_command([systemctl, "show", "--property=ExecStart", "docker.service"])
+    found = re.search(r"argv\[\]=(\S+)([^;]*) ;", shown)
+    if found is None or os.path.realpath(found[1]) != os.path.realpath(engine):
+        return []
+    words = found[2].split()
+    if "$" in found[2] or any(word.startswith("--config-file") for word in words):
+        return []
+    return words

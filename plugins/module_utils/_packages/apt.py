@@ -57,10 +57,14 @@ _REASONS = (
 )
 
 
-def parse_status(text: str) -> tuple[dict[str, str], list[str], list[str]]:
-    """Versions of the installed packages, the names of half-installed ones, and the names of those on hold."""
+def parse_status(text: str) -> tuple[dict[str, str], dict[str, str], list[str]]:
+    """Versions of the installed packages, dpkg's states of half-installed ones, and the names of those on hold.
+
+    A state has three letters, such as `iF`: the desired one, the present one, and R where it has to be installed again.
+    """
     installed: dict[str, str] = {}
-    broken, held = [], []
+    broken: dict[str, str] = {}
+    held = []
     rows = [(*line.split("\t"), "", "", "")[:4] for line in text.splitlines()]
     # The architecture of the host is the one of its dpkg.
     own = [architecture for _status, name, _version, architecture in rows if name == "dpkg"]
@@ -70,10 +74,36 @@ def parse_status(text: str) -> tuple[dict[str, str], list[str], list[str]]:
         if state == "i":
             installed[name] = version
         if state in ("U", "F", "H", "W") or status[2:3] == "R":
-            broken.append(name)
+            broken[name] = status.strip()
         if status[:1] == "h":
             held.append(name)
     return installed, broken, held
+
+
+def repair_advice(broken: Mapping[str, str]) -> str:
+    """What to do about half-installed packages, by dpkg's states: each command does nothing for the other ones.
+
+    The first one may fail for a package that depends on one that the next installs.
+    """
+    removed = [name for name, state in broken.items() if state[0] in "rp"]
+    # Its files are not all there, so that there is nothing to configure.
+    unpacked = [name for name, state in broken.items() if name not in removed and (state[1] == "H" or state[-1] == "R")]
+    steps = [
+        "dpkg --configure -a",
+        *([f"apt-get --fix-broken --reinstall install {' '.join(unpacked)}"] if unpacked else []),
+    ]
+    steps += [f"dpkg --remove --force-remove-reinstreq {' '.join(removed)}"] if removed else []
+    lost = (
+        f"; where no repository has it any more, `dpkg --remove --force-remove-reinstreq {' '.join(unpacked)}`"
+        if unpacked
+        else ""
+    )
+    states = ", ".join(dict.fromkeys(broken.values()))
+    return (
+        f"{', '.join(broken)} is only half installed ({states} in `dpkg -l`); run `{'; '.join(steps)}` on the host, "
+        f"and read its error message{lost}, then run again; where another apt or another run is at work, wait until it "
+        "has ended"
+    )
 
 
 def parse_simulation(text: str) -> tuple[dict[str, str], dict[str, str]]:
@@ -110,11 +140,7 @@ def plan(request: PackageRequest, run: Run) -> PackagePlan:
     """Plan the change; raises PackageError when it is impossible."""
     installed, broken, held = parse_status(output_of(run(_QUERY), _explain))
     if broken and not request.repair:
-        raise RefusedError(
-            f"{', '.join(broken)} is only half installed; run `dpkg --configure -a` on the host, read its error "
-            "message, or remove the package, then run again; where another apt or another run is at work, wait until "
-            "it has ended"
-        )
+        raise RefusedError(repair_advice(broken))
     install, remove = parse_simulation(output_of(run(_command(request, simulate=True)), _explain))
     # Half installed ones have no version here, and need what they depend on as well.
     roots = {name: installed.get(name, "") for name in request.desired if name in installed or name in broken}

@@ -164,6 +164,10 @@ class Acceptance:
         """Whether nothing is wrong."""
         return not self.problems and not self.common
 
+    def _members(self) -> list[str]:
+        """All hosts, of which each one fails for what is common."""
+        return [*dict.fromkeys([*(name for run in self.runs for name in run.hosts), *self.problems])]
+
     def _reasons(self, name: str) -> str:
         return one_line("; ".join((*self.common, *self.problems.get(name, ()))))
 
@@ -193,9 +197,7 @@ class Acceptance:
             "accepted": self.is_accepted,
             "median_gb_s": round(self.median_gb_s, 3),
             "best_gb_s": {name: round(value, 3) for name, value in self.best_gb_s.items()},
-            "reasons": {
-                name: self._reasons(name) for name in {**self.best_gb_s, **self.problems} if self._reasons(name)
-            },
+            "reasons": {name: self._reasons(name) for name in self._members() if self._reasons(name)},
             "problems": {name: list(found) for name, found in self.problems.items()},
             "common": list(self.common),
             "tests": {name: dict(found) for name, found in self.tests.items()},
@@ -502,6 +504,8 @@ def judge(
         found = (*found, *filter(None, [members[name].refusal]))
         if found:
             problems[name] = found
+    if not common:
+        problems.update(_unexplained(runs, problems))
     measured = {name: found for name, (found, _wrong) in read.items() if found}
     return Acceptance(tuple(runs), middle, best, problems, common, measured)
 
@@ -512,7 +516,7 @@ def _common(runs: Sequence[Run], pairs: Sequence[Run], right: Sequence[Run]) -> 
         yield f"no pair of hosts has a right sum, of which the cause is common: {_reason(pairs[0])}"
         return
     for run in runs:
-        if run.round == ALL and len(run.reasons) > 1 and len(right) == len(pairs):
+        if run.round == ALL and len(run.reasons) > 1 and pairs and len(right) == len(pairs):
             yield f"each pair of hosts has right sums, and all hosts together have none: {_reason(run)}"
 
 
@@ -549,6 +553,16 @@ def _alone(name: str, runs: Sequence[Run]) -> Iterator[str]:
         if run.round == ALL and [*run.reasons] == [name]:
             others = "the others have right sums of all hosts together" if len(run.hosts) > 1 else "its sums failed"
             yield f"{others}: {_reason(run)}"
+
+
+def _unexplained(runs: Sequence[Run], problems: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """By host its failed runs where no host of the run is to blame: what has failed is never accepted."""
+    failed = [run for run in runs if not run.is_right and not any(name in problems for name in run.hosts)]
+    return {
+        name: (f"{' and '.join(run.hosts[:3])} have no right sum together: {_reason(run)}",)
+        for run in failed
+        for name in run.hosts
+    }
 
 
 def _slowness(name: str, best: Mapping[str, float], middle: float, member: Member) -> Iterator[str]:

@@ -379,7 +379,7 @@ def toolkit_plan(request: Request, facts: HostFacts) -> ToolkitPlan:
     inputs, of_1_0_0 = _inputs(given, source, config), _inputs_of_1_0_0(given, source, config)
     is_as_recorded = is_of({"inputs": facts.recorded_inputs}, inputs, of_1_0_0)
     is_converged = is_as_recorded and not (facts.drift or missing or old_packages or conflicting)
-    is_present = bool(facts.recorded_inputs or present)
+    is_present = bool(facts.recorded_inputs or facts.recorded or present)
     warnings: tuple[str, ...] = ()
     if state == "present":
         warnings = (*_vulnerability_warnings(held, request), *config_warnings)

@@ -451,6 +451,25 @@ def _record(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mappi
     }
 
 
+def _begun(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+    """The data to record before a change: what is there after it or was there before, as a kill may leave either."""
+    request, host = Request.read(variables), _observed(facts, found["refresh"])
+    decided, earlier = toolkit_plan(request, host), host.recorded
+    options = docker_options(request, decided, [_RUNTIME]) if "docker" in decided.runtimes else {}
+    recorded, runtimes = earlier.get("docker_options"), earlier.get("runtimes")
+    return {
+        "data": {
+            **earlier,
+            "docker_options": {**(recorded if isinstance(recorded, Mapping) else {}), **options},
+            "runtimes": list(dict.fromkeys((*(runtimes if isinstance(runtimes, list) else ()), *decided.runtimes))),
+            "spec_file": host.was("spec_file") or (decided.spec_file if decided.uses_cdi else ""),
+            "management_spec": host.was("management_spec") or (_MANAGEMENT if request.management_device else ""),
+            "version": host.was("version") or request.version,
+            "nvidia_docker": bool(earlier.get("nvidia_docker")) or request.nvidia_docker,
+        }
+    }
+
+
 def _files(request: Request, host: HostFacts, decided: ToolkitPlan) -> Iterator[str]:
     """The files that must not change."""
     if "containerd" in decided.runtimes:
@@ -580,6 +599,7 @@ PLANNER = Planner(
         "host": _host,
         "generated": _generated,
         "verify": _verify,
+        "begin": _begun,
         "record": _record,
         "smoke": _smoke,
         "seen": _seen,

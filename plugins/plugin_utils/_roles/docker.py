@@ -567,6 +567,23 @@ def record(request: Request, host: Host, restart_is_due: bool) -> dict[str, Any]
     }
 
 
+def begun(request: Request, host: Host, with_packages: bool) -> dict[str, Any]:
+    """The data to record before a change: what is there after it or was there before, as a kill may leave either.
+
+    What is recorded here was not there, so that the next run, or a removal, takes it for the role's own.
+    """
+    earlier, data = host.recorded or {}, record(request, host, restart_is_due=True)["data"]
+    lists = ("repository", "users", "registries", "certificates")
+    return {
+        **data,
+        **{name: list(dict.fromkeys((*host.was(name), *data[name]))) for name in lists},
+        "installed": data["installed"] if with_packages else list(dict.fromkeys((*_own(host), *host.brought))),
+        "daemon_options": {**(earlier.get("daemon_options") or {}), **request.daemon_options},
+        # The pin of another version has to go first.
+        "version": _recorded_version(host) or request.version,
+    }
+
+
 def _source(request: Request, host: Host) -> str:
     own = host.platform["docker_packages"]
     if request.source != AUTO:
@@ -943,6 +960,10 @@ def _record(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mappi
     return record(Request.read(variables), Host.of(facts).observed(facts, found), found["restart_is_due"])
 
 
+def _begun(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+    return {"data": begun(Request.read(variables), Host.of(facts).observed(facts, found), bool(found["packages"]))}
+
+
 def _reasons(variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
     return restart_reasons(Request.read(variables).drop_in if found["changes_proxy"] else None, found)
 
@@ -978,6 +999,7 @@ PLANNER = Planner(
         "host": _host,
         "installed": _after_installation,
         "secrets": _secrets,
+        "begin": _begun,
         "record": _record,
         "reasons": _reasons,
         "restart": _restart,

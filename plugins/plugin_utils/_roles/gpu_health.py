@@ -31,7 +31,7 @@ from ...modules.gpu_health import ARGUMENT_SPEC
 from .._compatibility import CompatibilityError, check, read_request
 from .._health_reports import junit
 from .._registry_failures import registry_failure
-from .._variable_forms import form_refusals
+from .._variable_forms import form_refusals, shown
 from . import gpu_health_evidence
 from .container_toolkit import against
 from .contract import Plan, Planner
@@ -91,7 +91,10 @@ class Request:
     @property
     def refusals(self) -> tuple[str, ...]:
         """What is wrong with the variables."""
-        return tuple(check_refusals(GPU_HEALTH, {**self.options, "expected": self.expected}))
+        return (
+            *check_refusals(GPU_HEALTH, {**self.options, "expected": self.expected}),
+            *path_refusals("gpu_health_textfile", self.files["textfile"]),
+        )
 
     @property
     def reports(self) -> tuple[str, ...]:
@@ -144,9 +147,16 @@ def declared_refusals(role: str, declared: Mapping[str, Any]) -> Iterator[str]:
             yield f"{role}_{error}"
 
 
+def path_refusals(variable: str, path: str) -> Iterator[str]:
+    """What is wrong with a path on the host, where one is given: a relative one would be in some home directory."""
+    if path and not path.startswith("/"):
+        yield f"{variable} is {shown(path)}; it has to be an absolute path"
+
+
 def check_refusals(role: str, options: Mapping[str, Any]) -> Iterator[str]:
     """What the module would refuse of its options; `role` is that with the variables of what a site declares."""
     yield from declared_refusals(role, {name: options[name] for name in ("expected", "policy")})
+    yield from path_refusals(f"{role}_history", str(options.get("history") or ""))
     checks: tuple[tuple[str, Callable[[], object]], ...] = (
         (GPU_HEALTH, lambda: policy_rows((), [str(one) for one in options["ignore"]])),
         (GPU_HEALTH, lambda: refuse_vulnerabilities([str(one) for one in options.get("ignore_vulnerabilities", ())])),

@@ -24,7 +24,7 @@ from ...module_utils._health.run import policy_rows
 from ...module_utils._state.service_files import COLLECTION, Source, sources
 from .._platforms import platform_of
 from .contract import Plan, Planner, RecordedHost
-from .gpu_health import check_refusals, converted, declared_refusals, rows_of
+from .gpu_health import check_refusals, converted, declared_refusals, path_refusals, rows_of
 
 GPU_MONITORING = "gpu_monitoring"
 INSTALL, REMOVE, WRITE = "install", "remove", "write"
@@ -37,6 +37,8 @@ _AUTO, _DEBIAN_PACKAGE = "auto", "prometheus-node-exporter"
 
 PROGRAM = "/usr/lib/gpu-fleet-health"
 OPTIONS = f"{PROGRAM}/options.json"
+_INTERVALS = (10, 86_400)
+"""Seconds between two checks: each takes some, and calls nvidia-smi."""
 SERVICE, TIMER = "gpu-fleet-health.service", "gpu-fleet-health.timer"
 _UNITS = "/etc/systemd/system"
 _COLLECTION_ROOT = Path(__file__).resolve().parents[3]
@@ -149,7 +151,14 @@ class Request:
         """What is wrong with the variables; nothing where the role is removed, which needs none of them."""
         if not self.is_present:
             return ()
-        return (*filter(None, [self.max_drained.refusal]), *check_refusals(GPU_MONITORING, self.health))
+        least, most = _INTERVALS
+        interval = f"gpu_monitoring_interval is {self.interval}; it takes seconds from {least} to {most}"
+        return (
+            *filter(None, [self.max_drained.refusal]),
+            *([] if least <= self.interval <= most else [interval]),
+            *path_refusals("gpu_monitoring_textfile", self.textfile),
+            *check_refusals(GPU_MONITORING, self.health),
+        )
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,14 @@ Private to this collection. Pure: the variables of the role, and the results of 
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from ...module_utils._common.errors import ChangeError
+from ...module_utils._common.json_text import parse_json
 from ...module_utils._common.plain_text import one_line
 from ...module_utils._settings.request import NAMES as SETTINGS
 from ...module_utils._settings.request import parse_settings
@@ -247,6 +249,42 @@ def failed_hooks(failures: Sequence[Mapping[str, Any]]) -> Plan:
     return Plan(refusals=(f"gpu_state_hooks_after: {'; '.join(reasons)}",) if reasons else ())
 
 
+# The removal of everything
+
+
+_OF_A_REMOVAL: tuple[Any, ...] = ("absent", False, None, {})
+"""What decommission.yml sets variables to, in place of those of the inventory."""
+
+
+def contradicting(given: Mapping[str, Any]) -> Plan:
+    """Refuses variables of the command line, which precede those of the playbook."""
+    names = [
+        name for name, value in given.items() if value not in _OF_A_REMOVAL and name != "gpu_fleet_decommission_confirm"
+    ]
+    refusal = (
+        f"{', '.join(names)} of the command line (-e) would keep what gpu.fleet.decommission removes; nothing was "
+        "changed. Run again without it; what the inventory has does not count"
+    )
+    return Plan((refusal,) if names else ())
+
+
+def mig_declared(plan_file: str, gpus: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The UUIDs of GPUs that the role has put in MIG mode, by its plan for the boot, and that are in it."""
+    declared = parse_json(base64.b64decode(plan_file))["gpus"] if plan_file else []
+    ours = {one["uuid"] for one in declared if (one.get("mig") or {}).get("enabled")}
+    return [str(gpu["uuid"]) for gpu in gpus if gpu["uuid"] in ours and gpu["mig_mode_current"] == "enabled"]
+
+
+def mig_left(declared: Sequence[str], gpus: Sequence[Mapping[str, Any]]) -> Plan:
+    """Refuses to go on where MIG is still on; without the driver nobody could turn it off."""
+    left = [str(gpu["uuid"]) for gpu in gpus if gpu["uuid"] in declared and gpu["mig_mode_current"] == "enabled"]
+    refusal = (
+        f"MIG is still on, on {', '.join(left)}; the driver and the records stay. Where the command line has variables "
+        "of gpu_state, such as -e gpu_state_gpus or -e gpu_state_reset, run again without them"
+    )
+    return Plan((refusal,) if left else ())
+
+
 # For the tasks
 
 
@@ -266,8 +304,28 @@ def _hooked(_variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Map
     return failed_hooks(given["failures"])
 
 
+def _removal(_variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
+    return contradicting(given["given"])
+
+
+def _mig_declared(_variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    return {"gpus": mig_declared(given["plan"], facts["nvidia_smi"]["gpus"])}
+
+
+def _mig_left(_variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
+    return mig_left(given["declared"], given["found"]["ansible_facts"]["nvidia_smi"]["gpus"])
+
+
 PLANNER = Planner(
-    {"plan": _plan, "follow_up": _follow_up, "hooks": _hooks, "hooked": _hooked},
+    {
+        "plan": _plan,
+        "follow_up": _follow_up,
+        "hooks": _hooks,
+        "hooked": _hooked,
+        "removal": _removal,
+        "mig_declared": _mig_declared,
+        "mig_left": _mig_left,
+    },
     others=(_EVIDENCE, _EVIDENCE_DIRECTORY, _FETCH_TO),
     reads=("gpu_state_cdi_specification", "gpu_state_reboot_timeout"),
 )

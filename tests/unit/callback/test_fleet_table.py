@@ -228,9 +228,14 @@ def test_many_healthy_hosts_with_the_same_readings_take_one_line(fold_above: int
 
 @pytest.mark.parametrize(("number", "hosts"), [(1, "n0"), (3, "n0, n1, n2"), (9, "9 hosts such as n0")])
 def test_a_note_stands_once_with_the_hosts_that_share_it(number: int, hosts: str) -> None:
-    note = "driver 535.288.01 was installed by a runfile, not by this role; it is left as it is"
-    records = {f"n{index}": HostRecord({"gpus": [_gpu()]}, HEALTHY, notes=[note]) for index in range(number)}
-    assert render(records)[-2:] == ["", f"{hosts}: {note}"]
+    note = "the driver was installed by a runfile, not by this role; it is left as it is"
+    records = {
+        f"n{index}": HostRecord({"gpus": [_gpu()], "driver_version": f"535.{index}"}, HEALTHY, notes=[note])
+        for index in range(number)
+    }
+    *table, empty, line = render(records)
+    assert (empty, line) == ("", f"{hosts}: {note}"), "of several versions"
+    assert [f"535.{index} (unmanaged)" in row for index, row in enumerate(table[1:])] == [True] * number
 
 
 def test_a_reason_that_many_hosts_share_is_stated_once() -> None:

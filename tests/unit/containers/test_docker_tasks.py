@@ -143,7 +143,9 @@ def test_a_first_run_hands_on_what_is_planned_and_prints_no_secret(system: Mappi
     assert (login["registry_url"], login["username"], login["password"]) == ("nvcr.io", "$oauthtoken", SECRET)
     assert [one["name"] for one in found.of("docker_image_pull")] == ["debian:13", "debian:13"]
     assert [one["path"] for one in found.of("docker_image_load")] == ["/srv/mine.tar"]
-    (record,) = found.of("managed_record")
+    *begun, record = found.of("managed_record")
+    assert [one["data"]["installed"] for one in begun] == [[], [*INSTALLED]] and "inputs" not in begun[0]
+    assert SECRET not in str(begun)
     assert SECRET in record["secrets"] and len(record["inputs"]) == 64
     assert record["data"]["installed"] == [*INSTALLED]
     assert record["data"]["registries"] == ["nvcr.io"] and record["group_members"] == {"docker": ["ops"]}
@@ -166,7 +168,7 @@ def _record(inputs: str, **data: Any) -> dict[str, Any]:
 def test_a_converged_host_compares_passwords_and_lists_images_and_no_more(tmp_path: Path) -> None:
     (tmp_path / "first").mkdir()
     first = role(tmp_path / "first", MockHost(APT, packages=INSTALLED), GIVEN)
-    inputs = first.of("managed_record")[0]["inputs"]
+    inputs = first.of("managed_record")[-1]["inputs"]
     found = role(tmp_path, MockHost(APT, packages=INSTALLED, records=_record(inputs)), GIVEN, verbosity=3)
     assert found.run.rc == 0, found.run.output[-3000:]
     assert [name for name, _arguments in found.calls] == [
@@ -201,6 +203,29 @@ def test_options_that_docker_does_not_start_with_are_rolled_back(tmp_path: Path)
     )
     assert "does not start with that one either" in failure
     assert "/etc/docker/daemon.json.1~" in [copy.get("src") for copy in found.of("copy")]
+
+
+def test_what_a_killed_installation_leaves_is_the_roles_own(tmp_path: Path) -> None:
+    """Recorded before apt-get changes anything, taken over by the next run, and removed also where none follows."""
+    killed = {"failed": True, "msg": "killed"}
+    for part in ("killed", "next", "removal"):
+        (tmp_path / part).mkdir()
+    first = role(tmp_path / "killed", MockHost(APT), {}, results={"package_transaction": [DONE, killed]})
+    names = [name for name, _arguments in first.calls]
+    assert names.index("package_transaction", names.index("package_transaction") + 1) > names.index("managed_record")
+    data = first.of("managed_record")[-1]["data"]
+    assert {"docker.io", "containerd"} & {*data["installed"]} == {"docker.io"}
+    left = MockHost(APT, packages={"docker.io": "26.1", "containerd": "1.7"}, records=_record("", **data))
+    following = role(tmp_path / "next", left, {}, packages_after={"docker.io": "26.1", "python3-requests": "2"})
+    assert "docker.io" in following.of("managed_record")[-1]["data"]["installed"], following.run.output[-2000:]
+    removal = role(tmp_path / "removal", left, {"docker_state": "absent"})
+    assert "docker.io" in removal.of("apt")[0]["name"], removal.run.output[-2000:]
+
+
+def test_what_a_refused_simulation_would_install_is_not_the_roles_own(tmp_path: Path) -> None:
+    refused = {"failed": True, "msg": "would remove podman-docker"}
+    found = role(tmp_path, MockHost(APT), {}, results={"package_transaction": refused})
+    assert [one["data"]["installed"] for one in found.of("managed_record")] == [[]]
 
 
 def test_an_image_that_cannot_be_pulled_is_explained(tmp_path: Path) -> None:

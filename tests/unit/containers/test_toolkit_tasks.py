@@ -203,7 +203,14 @@ def test_engines_specification_and_record_are_as_planned(system: Mapping[str, An
     assert ["systemctl", "enable", "--no-reload", *CDI_REFRESH] in found.argv()
     # The other one would hide it.
     assert "/etc/cdi/nvidia.yaml" in [one["path"] for one in found.of("file") if one["state"] == "absent"]
-    (record,) = found.of("managed_record")
+    begun, record = found.of("managed_record")
+    # Before the first change, so that also what a killed run leaves is removed: all but the program that CRI-O has.
+    ours = ("docker_options", "runtimes", "management_spec", "nvidia_docker")
+    assert {name: begun["data"][name] for name in ours} == {name: record["data"][name] for name in ours}
+    names = [
+        name for name, _arguments in found.calls if name in ("managed_record", "daemon_json", "containerd_runtime")
+    ]
+    assert names[:2] == ["containerd_runtime", "managed_record"], "the first one previews"
     assert record["data"] == {
         **RECORD["data"],
         "docker_options": options,
@@ -233,9 +240,26 @@ def test_a_version_is_installed_pinned_and_recorded(system: Mapping[str, Any], m
     assert selections + locks == [(name, "hold" if manager == "apt" else "present") for name in TOOLKIT]
     preferences = "/etc/apt/preferences.d/gpu-fleet-nvidia-container-toolkit"
     assert (preferences in [one["dest"] for one in found.of("copy")]) is (manager == "apt")
-    (record,) = found.of("managed_record")
+    begun, record = found.of("managed_record")
+    names = [name for name, _arguments in found.calls]
+    assert begun["data"]["version"] == "1.18.2" and names.index("managed_record") < names.index(manager)
     assert record["packages"] == record["held_packages"] == [*TOOLKIT]
     assert (preferences in record["files"]) is (manager == "apt")
+
+
+def test_what_a_killed_run_has_configured_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "first").mkdir()
+    killed = {"failed": True, "msg": "killed"}
+    first = role(
+        tmp_path / "first", Case({**ALL, **OF_HOST}, results={**SLURPED, "containerd_runtime": [CHANGED, killed]})
+    )
+    (begun, *_later) = first.of("managed_record")
+    record = {"inputs": "", "data": begun["data"]}
+    # The packages may be gone meanwhile.
+    found = role(tmp_path, Case({"state": "absent"}, packages=packages(""), cuda=cuda(""), record=record))
+    assert found.run.rc == 0, found.run.output[-3000:]
+    assert "absent" in [one["state"] for one in found.of("containerd_runtime")]
+    assert found.of("daemon_json")[-1]["earlier"] == begun["data"]["docker_options"] != {}
 
 
 def test_another_version_than_the_requested_one_is_refused(tmp_path: Path) -> None:
@@ -244,7 +268,7 @@ def test_another_version_than_the_requested_one_is_refused(tmp_path: Path) -> No
     assert found.run.failure("host").startswith(
         "host: nvidia_container_toolkit_version is 1.18.2, but 1.18.0-1 was installed; see `apt-cache policy`"
     ), found.run.output[-3000:]
-    assert found.of("managed_record") == []
+    assert ["inputs" in one for one in found.of("managed_record")] == [False]
 
 
 def test_the_role_keeps_a_specification_that_the_units_did_not_write(tmp_path: Path) -> None:
@@ -256,7 +280,7 @@ def test_the_role_keeps_a_specification_that_the_units_did_not_write(tmp_path: P
     assert found.run.rc == 0, found.run.output[-3000:]
     assert "its result is exec-condition" in found.run.output
     assert ["mv", "-f", "/etc/cdi/nvidia.yaml.new", "/etc/cdi/nvidia.yaml"] in found.argv()
-    data = found.of("managed_record")[0]["data"]
+    data = found.of("managed_record")[-1]["data"]
     assert (data["spec_file"], data["refreshed"]) == ("/etc/cdi/nvidia.yaml", False)
 
 
@@ -302,7 +326,7 @@ def test_what_is_not_as_requested_is_refused(name: str, tmp_path: Path) -> None:
     case, message = REFUSED[name]
     found = role(tmp_path, case)
     assert found.run.failure("host").startswith(message), found.run.output[-3000:]
-    assert found.of("managed_record") == []
+    assert [one for one in found.of("managed_record") if "inputs" in one] == []
 
 
 def test_predecessors_go_and_daemon_json_stays(tmp_path: Path) -> None:
@@ -327,7 +351,7 @@ def test_engines_that_are_no_longer_requested_lose_the_runtime(tmp_path: Path) -
     assert [one["state"] for one in (*found.of("containerd_runtime"), *found.of("crio_runtime"))] == ["absent"] * 2
     assert found.of("replace")[0]["regexp"] == ', "/usr/libexec/crio/crun"'
     assert found.of("daemon_json")[-1]["earlier"] == RECORD["data"]["docker_options"]
-    assert found.of("managed_record")[0]["data"]["runtimes"] == ["podman"]
+    assert found.of("managed_record")[-1]["data"]["runtimes"] == ["podman"]
 
 
 @pytest.mark.parametrize(

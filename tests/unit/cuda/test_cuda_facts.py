@@ -487,6 +487,35 @@ AFTERWARDS: dict[str, tuple[Callable[[Host], None], tuple[str, ...]]] = {
 }
 
 
+NODES = {
+    "yaml, sorted": "  deviceNodes:\n  - major: {}\n    minor: 0\n    path: /dev/nvidia-uvm\n  - path: /dev/x\n",
+    "yaml": "  deviceNodes:\n    - path: /dev/nvidia-uvm-tools\n      major: {}\n      type: c\n",
+    "json": '"deviceNodes": [{{"path": "/dev/nvidiactl", "major": 195}}, {{"path": "/dev/nvidia-uvm", "major": {}}}]',
+}
+
+
+@pytest.mark.parametrize("form", NODES)
+def test_a_specification_with_another_major_number_of_a_device_is_stale(host: Host, form: str) -> None:
+    """After an update of the kernel a container would get the device of another driver."""
+    host.driver()
+    host.file("/proc/devices", "Character devices:\n  1 mem\n195 nvidia\n510 nvidia-uvm\n\nBlock devices:\n  7 loop\n")
+    for major, stale in ((510, ()), (511, ("device_numbers",))):
+        text = f"kind: nvidia.com/gpu\ncontainerEdits:\n{NODES[form].format(major)}devices:\n"
+        text = f'{{"kind": "nvidia.com/gpu", {NODES[form].format(major)}}}' if form == "json" else text
+        path = f"/etc/cdi/nvidia.{'json' if form == 'json' else 'yaml'}"
+        host.file(path, text)
+        assert [one["stale"] for one in host.facts()["container_toolkit"]["cdi_specifications"]] == [stale], major
+
+
+def test_without_numbers_in_it_or_of_the_kernel_a_specification_is_not_stale(host: Host) -> None:
+    host.driver()
+    host.file("/etc/cdi/nvidia.yaml", f"kind: nvidia.com/gpu\n{NODES['yaml'].format(7)}")
+    assert not host.facts()["container_toolkit"]["cdi_stale"]
+    host.file("/proc/devices", "510 nvidia-uvm\n")
+    host.file("/etc/cdi/nvidia.yaml", CDI)
+    assert not host.facts()["container_toolkit"]["cdi_stale"]
+
+
 @pytest.mark.parametrize("name", AFTERWARDS)
 def test_a_cdi_specification_gets_stale(host: Host, name: str) -> None:
     happens, stale = AFTERWARDS[name]

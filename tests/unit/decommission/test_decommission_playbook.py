@@ -80,7 +80,10 @@ def test_idle_hosts_are_returned_to_what_they_were(tmp_path: Path) -> None:
     plan = {
         "gpus": [{"uuid": "GPU-0", "mig": layout}, {"uuid": "GPU-1", "mig": None}, {"uuid": "GPU-9", "mig": layout}]
     }
-    with_mig = host(slurp={"content": base64.b64encode(json.dumps(plan).encode()).decode()})
+    with_mig = host(
+        slurp={"content": base64.b64encode(json.dumps(plan).encode()).decode()},
+        nvidia_smi_facts={"ansible_facts": {"nvidia_smi": NVIDIA_SMI}},
+    )
     still = {"ansible_facts": {"gpu_fleet_managed": {"nvidia_driver": {"inputs": "", "data": {}, "drift": []}}}}
     hosts = {
         "training": host(driver_reload=TRAINING),
@@ -108,6 +111,37 @@ def test_idle_hosts_are_returned_to_what_they_were(tmp_path: Path) -> None:
     assert done.modules["pulling"][len(READING) :][: len(pull)] == pull
     assert "remaining: nvidia_driver was not removed, see above" in done.failure("remaining")
     assert done.modules["remaining"][-2:] == ["managed_facts", "systemd_reload"], "the records stay"
+
+
+def declared_mig(modes_after: str) -> MockHost:
+    """A host whose GPUs have MIG on as this collection had declared, and the given mode after it was turned off."""
+    before, after = (
+        {**NVIDIA_SMI, "gpus": [{**gpu, "mig_mode_current": mode} for gpu in NVIDIA_SMI["gpus"]]}
+        for mode in ("enabled", modes_after)
+    )
+    plan = {"gpus": [{"uuid": gpu["uuid"], "mig": {"enabled": True}} for gpu in NVIDIA_SMI["gpus"]]}
+    found = host(
+        slurp={"content": base64.b64encode(json.dumps(plan).encode()).decode()},
+        nvidia_smi_facts={"ansible_facts": {"nvidia_smi": after}},
+    )
+    return replace(found, nvidia_smi=before)
+
+
+def test_mig_that_is_still_on_is_a_failure_before_the_driver_goes(tmp_path: Path) -> None:
+    hosts = {"off": declared_mig("disabled"), "on": declared_mig("enabled")}
+    done = decommission(tmp_path, {name: (found, CONFIRMED) for name, found in hosts.items()})
+    assert done.failure("off") == "", done.output
+    assert "MIG is still on, on GPU-0, GPU-1; the driver and the records stay" in done.failure("on"), done.output
+    assert "package_transaction" not in done.modules["on"]
+
+
+@pytest.mark.parametrize("given", ["gpu_state_mig=all-1g.18gb", "docker_state=present", '{"gpu_state_ecc": true}'])
+def test_variables_of_the_command_line_against_the_removal_are_refused_by_name(given: str, tmp_path: Path) -> None:
+    inventory = {**CONFIRMED, "gpu_state_mig": "all-1g.18gb", "docker_state": "present"}
+    done = decommission(tmp_path, {"one": (host(), inventory)}, "-e", given)
+    name = given.strip('{"').partition("=")[0].partition('"')[0]
+    assert f"one: {name} of the command line (-e) would keep what gpu.fleet.decommission removes" in done.failure("one")
+    assert done.modules["one"] == []
 
 
 def test_roles_are_removed_in_the_reverse_order() -> None:

@@ -250,6 +250,37 @@ def test_an_engine_that_cannot_check_is_no_obstacle(run: Any, place: Path, tmp_p
     assert run(options={"debug": True}, executable=old)["changed"] is True
 
 
+FLAG = "specified both as a flag and in the configuration file: hosts: (from flag: [fd://], from file: [tcp://a])"
+
+
+@pytest.mark.parametrize("check_mode", [False, True])
+@pytest.mark.parametrize(
+    "arguments", ["-H fd:// --debug", "-H fd:// $OPTIONS", "", "--config-file=/srv/d.json -H fd://"]
+)
+def test_an_option_that_a_drop_in_gives_the_engine_as_well_is_refused_before_the_change(
+    run: Any, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, arguments: str, check_mode: bool
+) -> None:
+    """The engine does not start with both; what its arguments are elsewhere is not known, and refuses nothing."""
+    lay(place, "{}")
+    engine = _engine(tmp_path, f'case "$*" in "-H fd:// --debug --validate"*) echo "{FLAG}" >&2; exit 1;; esac')
+    program = tmp_path / "systemctl"
+    program.write_text(
+        f"#!/bin/sh\necho 'ExecStart={{ path={engine} ; argv[]={engine} {arguments} ; ignore_errors=no ; }}'\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    result = run(options={"hosts": ["tcp://a"]}, executable=engine, check_mode=check_mode)
+    is_refused = arguments.endswith("--debug")
+    assert result.get("failed", False) is is_refused, result
+    assert not is_refused or f"{FLAG} (the flag is in `systemctl cat docker.service`)" in result["msg"]
+    assert not is_refused or place.read_text() == "{}"
+
+
+def test_check_mode_has_the_engine_validate_the_text(run: Any, place: Path, tmp_path: Path) -> None:
+    result = run(options={"no-such": 1}, executable=_engine(tmp_path, "echo no-such >&2; exit 1"), check_mode=True)
+    assert result["failed"] is True and "no-such; correct the options" in result["msg"] and not place.exists()
+
+
 def test_what_another_process_writes_meanwhile_is_kept(run: Any, place: Path, tmp_path: Path) -> None:
     lay(place, '{"mtu": 1}')
     # The module calls dockerd between reading and writing; the mock writes the file then, once.

@@ -96,7 +96,7 @@ def test_status_of_dpkg() -> None:
     text = "ii \tbash\t5.2-1\nhi \theld\t1\niF \tnvidia-dkms-580\t580.1\nrc \tgone\t1\niiR\tbad\t1\nun \tnever\t\n"
     assert apt.parse_status(text) == (
         {"bash": "5.2-1", "held": "1", "bad": "1"},
-        ["nvidia-dkms-580", "bad"],
+        {"nvidia-dkms-580": "iF", "bad": "iiR"},
         ["held"],
     )
 
@@ -113,7 +113,7 @@ def test_a_package_of_another_architecture_is_not_removed_in_silence() -> None:
     both = {"libnvidia-gl-580": "580-1", "libnvidia-gl-580:i386": "580-1"}
     assert apt.parse_status(_OF_TWO) == (
         {"dpkg": "1.22.21", "nvidia-settings": "580-1", **both},
-        [],
+        {},
         ["libnvidia-gl-580:i386"],
     )
     simulated = _output(
@@ -446,7 +446,7 @@ def test_apt_is_quoted_in_one_line_with_what_to_do(stderr: str, message: str) ->
 def test_half_installed_packages_are_named_first() -> None:
     host = Host([("dpkg-query", _installed(nvidia_dkms_580="iF 580.1-1"))])
     with pytest.raises(
-        PackageError, match="nvidia-dkms-580 is only half installed; run `dpkg --configure -a`"
+        PackageError, match=r"nvidia-dkms-580 is only half installed \(iF in `dpkg -l`\); run `dpkg --configure -a`"
     ) as caught:
         apt.plan(PackageRequest(install=("nvidia-utils-580",)), host)
     assert "another run is at work, wait until it has ended" in str(caught.value)

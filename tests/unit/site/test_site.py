@@ -132,11 +132,12 @@ def test_that_an_unmanaged_driver_is_kept_is_reported_once(tmp_path: Path) -> No
     done = run_site(tmp_path, {"node1": (_with_an_unmanaged_driver(given), given)}, env=TABLE)
     assert done.rc == 0, done.output
     note = (
-        "node1: driver 580.95.05 was installed by a runfile or by the builder of the image (no package has it), not by "
+        "node1: the driver was installed by a runfile or by the builder of the image (no package has it), not by "
         "this role; it fits nvidia_driver_version newest and is left as it is, without pins. Set "
         "nvidia_driver_replace_unmanaged to true to have it replaced by nvidia_driver_source cuda_repository"
     )
     assert done.output.count(note) == done.output.count("not by this role") == 1
+    assert "  580.95.05 (unmanaged)  " in done.output
     assert "changed=0" in done.recap("node1")
     assert "nvidia_smi_facts" not in done.modules["node1"]
 
@@ -181,11 +182,9 @@ def test_an_unmanaged_driver_that_is_kept_is_a_note_and_no_work(tmp_path: Path) 
     assert {name: modules == CONVERGED for name, modules in done.modules.items()} == {
         name: kept for name, (_host, _more, kept) in hosts.items()
     }, done.output[-3000:]
-    note = (
-        f"kept: driver {VERSION} was installed by a runfile or by the builder of the image (no package has it), not by"
-    )
+    note = "kept: the driver was installed by a runfile or by the builder of the image (no package has it), not by"
     assert done.output.count(note) == 1
-    assert f"container: driver {VERSION} was installed by a driver container" in done.output
+    assert "container: the driver was installed by a driver container" in done.output
 
 
 def test_the_exporter_of_a_bare_host_is_predicted_without_its_package_manager(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.acceptance import
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.acceptance_matrix import as_svg
 
 from tests.conftest import ROOT
+from tests.torture.figures import chance
 from tests.unit.site.converged import NVIDIA_SMI
 from tests.unit.site.mock_host import MockHost, run_site
 
@@ -212,6 +213,24 @@ def test_all_together_may_fail_where_each_pair_is_right() -> None:
     found = judge(runs, cluster)
     assert not found.is_accepted
     assert "each pair of hosts has right sums, and all hosts together have none" in found.message()
+
+
+def test_a_failed_run_is_never_accepted_and_each_refused_cluster_names_hosts_of_its_own() -> None:
+    """Whoever failed and whoever lies: hosts fail by their reasons, so that without one the run would end with 0."""
+    luck = chance("acceptance")
+    for _case in range(500):
+        cluster = members(luck.randint(1, 7))
+        share, runs = luck.choice((0.0, 0.1, 0.5, 1.0)), []
+        for each in plan(list(cluster.values())):
+            for group in each.groups:
+                good = printed(8 * len(group))
+                results = {name: failing("no torch") if luck.random() < share else good for name in group}
+                runs.append(read_run(each.name, group, results, cluster))
+        found = judge(runs, cluster)
+        assert found.is_accepted == all(run.is_right for run in runs), runs
+        assert bool(found.as_dict()["reasons"]) != found.is_accepted, runs
+        assert {*found.as_dict()["reasons"]} <= {*cluster}
+        assert len(cluster) > 1 or "pair" not in found.message(), found.message()
 
 
 def test_a_host_that_alone_has_no_result_is_blamed_alone() -> None:

@@ -42,7 +42,13 @@ def host(changes: bool, health: Mapping[str, Any] | None = None) -> MockHost:
     return MockHost(nvidia_smi=NVIDIA_SMI, cuda=CUDA, packages=PACKAGES, results=results)
 
 
-def upgrade(directory: Path, hosts: Mapping[str, MockHost], *arguments: str, **given: Any) -> SiteRun:
+def upgrade(
+    directory: Path,
+    hosts: Mapping[str, MockHost],
+    *arguments: str,
+    env: Any = None,
+    **given: Any,
+) -> SiteRun:
     """Run the playbook with commands that write a log, in a directory of its own. Programs are looked for there."""
     log = directory / "log"
     actions = ("drain", "wait", "return", "fail")
@@ -84,7 +90,7 @@ def upgrade(directory: Path, hosts: Mapping[str, MockHost], *arguments: str, **g
         {name: (found, variables) for name, found in hosts.items()},
         *arguments,
         playbook=ROOT / "playbooks" / "upgrade.yml",
-        env={"PATH": f"{directory}:{os.environ['PATH']}"},
+        env={"PATH": f"{directory}:{os.environ['PATH']}", **(env or {})},
     )
 
 
@@ -104,6 +110,48 @@ def test_the_prediction_drains_nothing(tmp_path: Path) -> None:
     written = tmp_path / "states" / "check.json"
     assert json.loads(written.read_text())["batches"] == [["due"]]
     assert written.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("callback", ["", "ansible.posix.json"])
+def test_the_plan_is_shown_also_where_results_that_are_ok_are_hidden(tmp_path: Path, callback: str) -> None:
+    """As examples/ops-team has it: a prediction is read, and not only made."""
+    env = {
+        "ANSIBLE_DISPLAY_OK_HOSTS": "false",
+        "ANSIBLE_CALLBACKS_ENABLED": "gpu.fleet.fleet_table",
+        "ANSIBLE_HOST_PATTERN_MISMATCH": "error",
+        **({"ANSIBLE_STDOUT_CALLBACK": callback} if callback else {}),
+    }
+    done = upgrade(tmp_path, {"idle": host(False), "due": host(True)}, "--check", env=env)
+    assert done.rc == 0, done.output
+    lines = done.output.splitlines()
+    counts = [
+        sum(line.startswith(text) for line in lines) for text in ("batch 1 (canaries)", "nothing to do on 1: idle")
+    ]
+    assert counts == ([0, 0] if callback else [1, 1]), done.output
+    assert callback or "ok: [" not in done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "mismatch", "message"),
+    [
+        (("-egpu_fleet_targets=typo",), "error", "Could not match supplied host pattern, ignoring: typo"),
+        (("-egpu_fleet_targets=typo",), "warning", "no task has run on any host: see gpu_fleet_targets"),
+        (("--tags=foo",), "error", "no task has run on any host: see gpu_fleet_targets"),
+    ],
+)
+def test_a_run_that_touches_no_host_is_reported_or_fails(
+    tmp_path: Path, arguments: tuple[str, ...], mismatch: str, message: str
+) -> None:
+    env = {"ANSIBLE_CALLBACKS_ENABLED": "gpu.fleet.fleet_table", "ANSIBLE_HOST_PATTERN_MISMATCH": mismatch}
+    done = upgrade(tmp_path, {"due": host(True)}, *arguments, env=env)
+    assert message in done.output and done.modules == {"due": []}, done.output
+    assert (done.rc != 0) == (message.startswith("Could")), done.output
+
+
+def test_a_refused_variable_is_a_line_of_its_own(tmp_path: Path) -> None:
+    done = upgrade(tmp_path, {"due": host(True)}, "--check", gpu_fleet_upgrade_scheduler="pbs")
+    assert done.failure("due").startswith("gpu_fleet_upgrade_scheduler is 'pbs'; it takes one of none"), done.output
+    assert done.rc != 0 and "Finalization" not in done.output and "filter" not in done.output
 
 
 def test_an_nvlink_domain_is_one_batch_and_one_with_a_host_of_another_cluster_is_held(tmp_path: Path) -> None:

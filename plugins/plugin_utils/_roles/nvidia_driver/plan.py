@@ -114,9 +114,12 @@ def _unfinished_notes(host: Host) -> list[str]:
 
 
 def unmanaged_note(request: Request, host: Host) -> str:
-    """That an unmanaged driver stays, and how it would be replaced."""
+    """That an unmanaged driver stays, and how it would be replaced.
+
+    Without its version, which a table of hosts has next to it: hosts with several versions have the same note.
+    """
     return (
-        f"driver {host.version} was installed by {host.origin}, not by this role; it fits nvidia_driver_version "
+        f"the driver was installed by {host.origin}, not by this role; it fits nvidia_driver_version "
         f"{request.version} and is left as it is, without pins. Set nvidia_driver_replace_unmanaged to true to have it "
         f"replaced by nvidia_driver_source {request.source}"
     )
