@@ -20,10 +20,10 @@ from typing import Any
 import pytest
 import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible_collections.gpu.fleet.plugins.action.host_facts import _plans, _work
 from ansible_collections.gpu.fleet.plugins.action.role_plan import planned
 from ansible_collections.gpu.fleet.plugins.module_utils._state.module import ARGUMENT_SPEC
 from ansible_collections.gpu.fleet.plugins.module_utils._state.run import NO_EVIDENCE
+from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import Preflight
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import gpu_state, nvidia_repository
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import options_of
@@ -32,6 +32,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import R
 
 from tests.conftest import ROOT
 from tests.unit.site.converged import CUDA, NVIDIA_SMI, PACKAGES
+from tests.unit.site.known import check
 from tests.unit.site.mock_host import MockHost
 from tests.unit.site.test_refusals_both_ways import FIRST
 from tests.unit.site.test_variables import FILES, NEEDED
@@ -225,15 +226,19 @@ def is_work_by_the_repositories(name: str) -> bool:
     return any(plan.has_work for plan in _repositories(after, facts).values())
 
 
+def _planned(role: str, variables: Mapping[str, Any], facts: Mapping[str, Any]) -> Preflight:
+    return check([role], variables, {"ansible_facts": facts, "missing_users": [], "gpu_operator": {}})
+
+
 def is_work_by_the_plan(role: str, name: str) -> bool:
     before, after = variables_around(role, name)
     facts = facts_with({}, packages={}) if before[f"{role}_state"] == "absent" else _converged(role, name, before)
 
     def work(variables: Mapping[str, Any]) -> list[str]:
         known = {**facts, **_domain(variables)}
-        plans = _plans([role], variables, known, check_mode=False)
-        assert plans[role].refusals == ()
-        return _work([role], plans, variables, known)
+        found = _planned(role, variables, known)
+        assert found.plans[role].refusals == ()
+        return list(found.work)
 
     assert work(before) == []
     return work(after) == [role]
@@ -247,7 +252,7 @@ def _domain(variables: Mapping[str, Any]) -> dict[str, Any]:
 def _converged(role: str, name: str, variables: Mapping[str, Any]) -> dict[str, Any]:
     """The facts of a host on which the role has run."""
     facts = facts_with({})
-    inputs = {role: _plans([role], variables, {**facts, **_domain(variables)}, check_mode=False)[role].inputs}
+    inputs = {role: _planned(role, variables, {**facts, **_domain(variables)}).plans[role].inputs}
     needed = {**variables, "nvidia_repository_needed_by": role}
     repositories = _repositories(needed, facts, "cuda", "container_toolkit")
     inputs |= {record: plan.inputs for record, plan in repositories.items()}
