@@ -25,14 +25,15 @@ from ansible_collections.gpu.fleet.plugins.module_utils._state.module import ARG
 from ansible_collections.gpu.fleet.plugins.module_utils._state.run import NO_EVIDENCE
 from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import Preflight
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import gpu_state, nvidia_repository
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Needs, Plan
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import options_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_containers_engines import LABEL, ROLE
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import REPOSITORY_ROLE, WITH_PLAN
 
 from tests.conftest import ROOT
 from tests.unit.site.converged import CUDA, NVIDIA_SMI, PACKAGES
-from tests.unit.site.known import check
+from tests.unit.site.known import check, read
 from tests.unit.site.mock_host import MockHost
 from tests.unit.site.test_refusals_both_ways import FIRST
 from tests.unit.site.test_variables import FILES, NEEDED
@@ -300,27 +301,18 @@ _VERDICT = {
     **{"verdict": "fail", "remedy": "none", "driver_version": "580.95.05", "time": "2026-11-28T10:00:00Z"},
     **{"gpus": [], "kernel_log": {"xids": []}, "findings": [_FINDING]},
 }
-_AGENT = {
-    **{"interpreter": {"stdout": "3.13.5"}, "docker": {"stdout": '{"nvidia": {}}'}, "check_mode": False},
-    **{name: {"stat": {"exists": False}} for name in ("directory", "home")},
-}
 _LOG = (ROOT / "tests/unit/backend_ai/fixtures/26.9.6/started_without_cuda.txt").read_text()
 _GPU = {**NVIDIA_SMI["gpus"][0], "minor_number": 0, "pci_bus_id": "00000000:18:00.0"}
 _DEVICES = [r"PCI\VEN_10DE&DEV_26B9&SUBSYS_185110DE&REV_A1\4&1B2C&0&0008"]
 STAGES: Mapping[str, Mapping[str, Mapping[str, Any] | Callable[[Any], Mapping[str, Any]]]] = {
     "backend_ai_agent": {
         "plan": {},
-        "host": _AGENT,
+        "host": {"check_mode": False},
         "secrets": {"present": {}, "check_mode": False},
         "reported": {"log": {"stdout": _LOG}, "health": {"status": 200}},
     },
     "enroot": {
-        "request": {},
-        "plan": lambda done: {
-            "present": [{"item": path, "stat": {"exists": False}} for path in done["request"].tasks["paths"]],
-            "read": [{"stdout": text} for text in ("", "slurm 24.11.5")][: len(done["request"].tasks["commands"])],
-            "check_mode": True,
-        },
+        "plan": {"check_mode": True},
         "plugin": {"files": [{}, {}, {}], "check_mode": True},
     },
     "gpu_containers": {
@@ -338,7 +330,7 @@ STAGES: Mapping[str, Mapping[str, Mapping[str, Any] | Callable[[Any], Mapping[st
     "gpu_monitoring": {"plan": {}, "prometheus": {"dashboard": "{}"}},
     "gpu_workload": {"plan": {}, "runs": {"engine": _ENGINE}},
     "kubernetes_node": {"request": {"host": "gpu1"}, "cluster": {}, "plan": {"operator": {}}, "cap": _HEARD},
-    "slurm_gres": {"plan": {**FIRST["slurm_gres"][1], "gpus": [_GPU]}},
+    "slurm_gres": {"plan": FIRST["slurm_gres"][1]},
     "windows_gpu": {
         "request": {},
         "plan": {
@@ -367,8 +359,13 @@ def is_work_by_the_tasks(role: str, name: str) -> bool:
 
 def _stages(role: str, variables: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
     done: dict[str, Any] = {}
+    needs = PLANNERS[role].needs(variables) if role in PLANNERS else Needs()
+    readings = {"readings": read(needs)} if needs.as_dict() else {}
+    known = {**facts, "nvidia_smi": {**facts["nvidia_smi"], "gpus": [_GPU]}} if role == "slurm_gres" else facts
     for stage, given in STAGES[role].items():
-        done[stage] = planned(role, stage, variables, facts, given(done) if callable(given) else given)
+        done[stage] = planned(
+            role, stage, variables, known, {**(given(done) if callable(given) else given), **readings}
+        )
     return done
 
 
