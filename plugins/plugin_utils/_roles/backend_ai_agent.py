@@ -596,6 +596,8 @@ def _gpus(facts: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 def _host(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
     """What depends on the host, by the `readings` of what the role needs."""
     request = Request.read(variables)
+    if not request.is_present:
+        return Plan()
     return on_host(request, _found(request, facts, Readings.of(given["readings"]), is_true(given["check_mode"])))
 
 
