@@ -28,15 +28,13 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._controller import missi
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.nvlink_domains import VARIABLE as NVLINK_DOMAIN
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.nvlink_domains import observed as nvlink_observed
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_run import PLACES
-from ansible_collections.gpu.fleet.plugins.plugin_utils._gpu_operator import OnHost
 from ansible_collections.gpu.fleet.plugins.plugin_utils._plain import named, plain
 from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import WINDOWS, platform_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import (
     NONE,
-    PreflightHost,
     check_forms,
     check_site,
-    has_driver,
+    needs_of,
     requested_roles,
     room_of,
 )
@@ -44,7 +42,6 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import (
     cuda,
     gpu_health,
     gpu_state,
-    nvidia_repository,
     room,
 )
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan, RequestError, in_order
@@ -53,7 +50,6 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver imp
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import (
     DISRUPTIVE_ROLES,
-    WITH_PLAN,
     collections_of,
     first_in_loop,
     in_loop,
@@ -159,23 +155,20 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         if observed.get("failed"):
             return {**observed, **_refused(host, [*wrong_names, str(observed.get("msg", "no facts"))])}
         facts = observed["ansible_facts"]
-        found = check_site(roles, values, _known(facts, observed), _FILES.tables)
+        # A play may have read more, such as the NVLink fabric.
+        known = {**variables.get("ansible_facts", {}), **named(facts)}
+        found = check_site(roles, values, observed, _FILES, facts=known, check_mode=self._task.check_mode)
         # A failure has no facts: Ansible prints the whole result.
         if wrong_names or found.refusals:
             return _refused(host, [*wrong_names, *found.refusals])
         try:
-            # A play may have read more, such as the NVLink fabric.
-            known = {**variables.get("ansible_facts", {}), **named(facts)}
-            plans = _plans(found.roles, values, known, check_mode=self._task.check_mode)
-            work = _work(found.roles, plans, values, known)
+            work = list(found.work)
             refusals = _refusals_of_versions(work, values, known, lambda argv: self._read(argv, variables))
             refusals += room.refusals(work, values, room_of(observed))
             if refusals:
                 return _refused(host, refusals)
             # What a role without work would report.
-            notes = [
-                note for role, plan in plans.items() if role == _DRIVER and role not in work for note in plan.notes
-            ]
+            notes = found.plans[_DRIVER].notes if _DRIVER in found.plans and _DRIVER not in work else ()
             observation = self._observed(work, observed["prediction"], values, known, variables)
             if observation.refusals:
                 return _refused(host, observation.refusals)
@@ -201,7 +194,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             "nvlink": _nvlink(named(facts)),
             "removal": in_order(removed_in_loop(work)),
             "modules": ["host_facts", *observation.modules],
-            "notes": notes,
+            "notes": list(notes),
         }
         warnings = [*observed.get("warnings", []), *observation.warnings]
         return {
@@ -259,6 +252,8 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         arguments: dict[str, Any] = {"gather": _GATHERED, "directories": room.directories(values)}
         if values and "docker" in roles and values["docker_state"] == "present":
             arguments["users"] = values["docker_users"]
+        needs = needs_of(roles, values).as_dict() if values else {}
+        arguments |= {"reads": needs} if needs else {}
         try:
             if values and "gpu_state" in roles:
                 # They depend on no fact of the host, so that one run reads the facts and predicts.
@@ -393,38 +388,10 @@ def _refusals_of_the_system(observed: Mapping[str, Any]) -> list[str]:
     return refusals
 
 
-def _work(
-    roles: Sequence[str],
-    plans: Mapping[str, Plan],
-    values: Mapping[str, Any],
-    facts: Mapping[str, Any],
-) -> list[str]:
-    """The roles that have work, and those of which only the role itself knows."""
-    on = nvidia_repository.Host.of(facts)
-    found = []
-    for role in roles:
-        if role in plans:
-            has_work, tasks = plans[role].has_work, plans[role].tasks
-            repository = "cuda" if tasks.get("needs_repository") else str(tasks.get("repository", ""))
-        else:
-            has_work, repository = True, ""
-        if has_work or _adds(role, repository, values, on):
-            found.append(role)
-    return found
-
-
 def _planned(role: str, values: Mapping[str, Any], facts: Mapping[str, Any], stage: str = "plan", **found: Any) -> Plan:
     """The plan of a role with a planner; `found` is what the stage needs to know."""
     planner = PLANNERS[role]
-    tables = {name: _FILES.role_values[role][name] for name in planner.tables}
-    return cast("Plan", planner.stages[stage]({**values, **tables}, facts, found))
-
-
-def _plans(
-    roles: Sequence[str], values: Mapping[str, Any], names: Mapping[str, Any], check_mode: bool
-) -> dict[str, Plan]:
-    """The plans of the roles that have a planner."""
-    return {role: _planned(role, values, names, check_mode=check_mode) for role in roles if role in WITH_PLAN}
+    return cast("Plan", planner.stages[stage](_FILES.planner_values(role, values, planner.tables), facts, found))
 
 
 def _disruptive(work: Sequence[str], state: Mapping[str, Any] | None) -> list[str]:
@@ -475,30 +442,6 @@ def _nvlink(names: Mapping[str, Any]) -> dict[str, Any]:
     gpus, cuda = names["nvidia_smi"], names["cuda"]
     driver = gpus["driver_version"] or cuda["driver"]["loaded_version"]
     return nvlink_observed(driver, gpus["gpus"], cuda["services"].get("imex"))
-
-
-def _adds(role: str, name: str, values: Mapping[str, Any], host: nvidia_repository.Host) -> bool:
-    """Whether the role would add or change the repository of this name, which is empty where it needs none."""
-    if not name:
-        return False
-    request = nvidia_repository.Request.of_role(values, name, role)
-    return nvidia_repository.plan(request, host, _FILES.tables.keys).has_work
-
-
-def _known(facts: Mapping[str, Any], observed: Mapping[str, Any]) -> PreflightHost:
-    names = named(facts)
-    driver, gpus = names["cuda"]["driver"], names["nvidia_smi"]
-    return PreflightHost(
-        platform=platform_of(names),
-        architecture=names["architecture"],
-        release=names.get("distribution_release", ""),
-        packages=names["packages"],
-        missing_users=tuple(observed["missing_users"]),
-        operator=OnHost(**observed["gpu_operator"]),
-        records=names["gpu_fleet_managed"],
-        gpu_count=max(gpus["gpu_count"], len(gpus["pci_gpus"])),
-        has_driver=has_driver(driver),
-    )
 
 
 def _refused(host: str, refusals: Sequence[str]) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import v
 from ansible_collections.gpu.fleet.plugins.plugin_utils._variable_forms import with_truths
 
 _LONGEST_MESSAGE = 16_384
+READINGS = "readings"
 # The option data-root is where Docker keeps images.
 _OPTIONS = "docker_daemon_options"
 _MALFORMED = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
@@ -60,13 +61,20 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         facts = known["ansible_facts"]
         facts = evaluated(self._templar, facts) if isinstance(facts, str) else facts
         is_read = known.get("__common_facts_are_read") or _is_part_of_another(role, known)
+        gather = [] if is_read else [part for part in options["observe"] if part != READINGS]
         try:
-            observed = {} if is_read else self._observed(options["observe"], host, known, facts)
+            observed = self._observed(gather, host, known, facts)
             if observed.get("failed"):
                 return {**result, **observed}
             facts = {**facts, **named(observed.get("ansible_facts", {}))}
             variables = self._variables(role, planner, known)
             given = {"check_mode": self._task.check_mode, **plain(options["facts"])}
+            needs = _needs(role, variables) if READINGS in options["observe"] else {}
+            if needs:
+                read = self._host_facts(known, gather=[], reads=needs)
+                if read.get("failed"):
+                    return {**result, **read}
+                given[READINGS] = read[READINGS]
             found = planned(role, stage, variables, facts, given)
             lacking = _lacking(role, found, variables, observed)
             if lacking:
@@ -95,20 +103,25 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             return {}
         refusal = _unmanageable(facts) if "distribution" in facts else ""
         if not refusal:
-            task = self._task.copy()
             # Distribution and architecture do not change while a play runs.
             unknown = {"distribution", "os_family", "architecture"} - {*facts}
             requested = ["system", *gather] if unknown and "system" not in gather else [*gather]
-            arguments = {"gather": requested, "directories": self._directories(known)}
-            task.action, task.args = "gpu.fleet.host_facts", arguments
-            shared = {"connection": self._connection, "play_context": self._play_context, "loader": self._loader}
-            shared |= {"templar": self._templar, "shared_loader_obj": self._shared_loader_obj}
-            action = self._shared_loader_obj.action_loader.get(task.action, task=task, **shared)
-            observed: dict[str, Any] = action.run(task_vars=known)
+            observed = self._host_facts(known, gather=requested, directories=self._directories(known))
             if observed.get("failed"):
                 return observed
             refusal = _unmanageable({**facts, **named(observed["ansible_facts"])})
         return _refused(host, [refusal]) if refusal else observed
+
+    def _host_facts(self, known: dict[str, Any], **arguments: Any) -> dict[str, Any]:
+        """The result of the module."""
+        task = self._task.copy()
+        task.action, task.args = "gpu.fleet.host_facts", arguments
+        shared = {"connection": self._connection, "play_context": self._play_context, "loader": self._loader}
+        shared |= {"templar": self._templar, "shared_loader_obj": self._shared_loader_obj}
+        found: dict[str, Any] = self._shared_loader_obj.action_loader.get(task.action, task=task, **shared).run(
+            task_vars=known
+        )
+        return found
 
     def _directories(self, known: Mapping[str, Any]) -> list[str]:
         """The directories that roles write to. What cannot be evaluated before the facts are read is at its default."""
@@ -138,8 +151,13 @@ def planned(
     refusals = check_forms([role], values, _FILES.tables)
     if refusals:
         return Plan(refusals=refusals)
-    tables = {name: _FILES.role_values[role][name] for name in planner.tables}
-    return planner.stages[stage]({**values, **tables}, facts, given)
+    return planner.stages[stage](_FILES.planner_values(role, values, planner.tables), facts, given)
+
+
+def _needs(role: str, variables: Mapping[str, Any]) -> dict[str, Any]:
+    """What is to be read for the role besides facts; nothing where its variables have another form, or are refused."""
+    values = _converted_by_name(role, variables, variables)
+    return {} if check_forms([role], values, _FILES.tables) else PLANNERS[role].needs(values).as_dict()
 
 
 def _is_part_of_another(role: str, known: Mapping[str, Any]) -> bool:

@@ -51,6 +51,24 @@ options:
     elements: path
     default: []
     version_added: 1.1.0
+  reads:
+    description:
+      - What else the plans of roles need, which is then in RV(readings).
+    type: dict
+    version_added: 1.1.0
+    suboptions:
+      files:
+        description:
+          - Absolute paths.
+        type: list
+        elements: str
+        default: []
+      commands:
+        description:
+          - Programs that only read, each a list of its name and its arguments. All of them together get 60 seconds.
+        type: list
+        elements: list
+        default: []
   gpu_state:
     description:
       - Options of M(gpu.fleet.gpu_state), whose result in check mode is then in RV(prediction). Nothing is changed.
@@ -61,8 +79,8 @@ options:
     description:
       - Roles of this collection to check and to plan, of V(nvidia_driver), V(gpu_state), V(cuda), V(cudnn), V(docker),
         V(slurm_gres), V(nvidia_container_toolkit), V(gpu_health), V(gpu_monitoring), V(gpu_workload),
-        V(gpu_containers), V(enroot), V(backend_ai_agent) and V(kubernetes_node). O(gather), O(users), O(directories)
-        and O(gpu_state) are then chosen as the roles need them.
+        V(gpu_containers), V(enroot), V(backend_ai_agent) and V(kubernetes_node). O(gather), O(users), O(directories),
+        O(reads) and O(gpu_state) are then chosen as the roles need them.
       - V(default) are those that C(gpu.fleet.site) runs where nothing else is declared, V(removed) those that
         C(gpu.fleet.decommission) removes.
       - With V(none) only the names of the host's variables are checked. Nothing runs on the host, which may be one with
@@ -242,6 +260,24 @@ initramfs_mib:
   type: int
   sample: 72
   version_added: 1.1.0
+readings:
+  description: What O(reads) asks for.
+  returned: with O(reads)
+  type: dict
+  version_added: 1.1.0
+  contains:
+    files:
+      description:
+        - By path the SHA-256 of a file, empty for what is no regular file or cannot be read, and V(null) where there is
+          nothing.
+      type: dict
+      sample: {/usr/bin/enroot: null}
+    commands:
+      description: Of each command RV(ignore:argv), RV(ignore:rc), RV(ignore:stdout) and RV(ignore:stderr).
+      type: list
+      elements: dict
+      sample:
+        - {argv: [slurmd, -V], rc: 0, stdout: "slurm 24.11.5\n", stderr: ""}
 variables:
   description: Of the variables in O(variables) those that are set, evaluated, by name.
   returned: when O(roles) is given
@@ -356,6 +392,13 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "secrets": {"type": "dict", "default": {}, "no_log": True},
     "users": {"type": "list", "elements": "str", "default": []},
     "directories": {"type": "list", "elements": "path", "default": []},
+    "reads": {
+        "type": "dict",
+        "options": {
+            "files": {"type": "list", "elements": "str", "default": []},
+            "commands": {"type": "list", "elements": "list", "default": []},
+        },
+    },
     "gpu_state": {"type": "dict"},
     "roles": {"type": "raw"},
     "judge": {"type": "bool", "default": False},

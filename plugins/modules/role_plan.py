@@ -114,9 +114,10 @@ options:
       - Nothing is read where the playbook has read all facts, as C(gpu.fleet.site) does, or where another role of this
         collection includes the role. A host whose packages Ansible cannot manage is refused, and one that lacks room or
         write access for the work of the role, with the messages of C(gpu.fleet.site).
+      - V(readings) is what only this role needs, such as the version that a program prints. It is always read.
     type: list
     elements: str
-    choices: [system, packages, gpus, cuda, managed]
+    choices: [system, packages, gpus, cuda, managed, readings]
     default: []
   facts:
     description:
@@ -232,7 +233,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "observe": {
         "type": "list",
         "elements": "str",
-        "choices": ["system", "packages", "gpus", "cuda", "managed"],
+        "choices": ["system", "packages", "gpus", "cuda", "managed", "readings"],
         "default": [],
     },
     "facts": {"type": "dict", "default": {}},

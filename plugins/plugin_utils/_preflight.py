@@ -11,58 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from ._gpu_operator import OnHost, host_refusals
-from ._roles import (
-    backend_ai_agent,
-    container_toolkit,
-    container_toolkit_stages,
-    cuda,
-    cudnn,
-    docker,
-    enroot,
-    gpu_containers,
-    gpu_health,
-    gpu_monitoring,
-    gpu_state,
-    gpu_workload,
-    kubernetes_node,
-    nvidia_repository,
-    room,
-    slurm_gres,
-)
-from ._roles.contract import RequestError, is_true
-from ._roles.nvidia_driver import request as driver
+from ._plain import named
+from ._roles import container_toolkit, cudnn, gpu_state, nvidia_repository, room
+from ._roles.contract import Needs, Outlook, Plan, Readings, RequestError, is_true
+from ._roles.cuda import Request as CudaRequest
+from ._roles.data import RoleData, Tables
+from ._roles.nvidia_driver.request import Request as DriverRequest
+from ._roles.planners import PLANNERS
 from ._roles.registry import DEFAULT_ROLES, GPU_ROLES, REMOVED_ROLES, ROLES, WITH_PLAN, variables_of
-from ._variable_forms import Spec, form_refusals, is_list, shown
+from ._variable_forms import form_refusals, is_list, shown
 
 SKIP, FAIL = "skip", "fail"
 DEFAULT, REMOVED, NONE = "default", "removed", "none"
 _SETS: Mapping[str, tuple[str, ...]] = {DEFAULT: DEFAULT_ROLES, REMOVED: REMOVED_ROLES, NONE: ()}
-
-
-@dataclass(frozen=True)
-class PreflightHost:
-    """What is known about a host; `missing_users` do not exist on it.
-
-    `packages` are as in ansible_facts, None where they cannot be read.
-    """
-
-    platform: Mapping[str, Any]
-    architecture: str = "x86_64"
-    release: str = ""
-    packages: Mapping[str, Any] | None = None
-    missing_users: Sequence[str] = ()
-    records: Mapping[str, Any] = field(default_factory=dict)
-    gpu_count: int = 0
-    has_driver: bool = False
-    operator: OnHost = field(default_factory=OnHost)
-
-    @property
-    def has_docker(self) -> bool:
-        """Whether any Docker is installed."""
-        return has_docker(self.packages or ())
 
 
 def has_docker(packages: Iterable[str]) -> bool:
@@ -85,16 +49,6 @@ def room_of(observed: Mapping[str, Any]) -> room.Found:
     return room.Found(observed["file_systems"], int(observed["initramfs_mib"]), there, versions)
 
 
-@dataclass(frozen=True)
-class Tables:
-    """What roles keep as data: argument specifications by role, packages of CUDA and cuDNN, keys of repositories."""
-
-    specs: Mapping[str, Mapping[str, Spec]]
-    cuda: Mapping[str, Any]
-    cudnn: Mapping[str, Any]
-    keys: Mapping[str, Any]
-
-
 class _NeedsRepository(Protocol):
     """A request of a role that may need a repository: its name, empty for none."""
 
@@ -104,11 +58,17 @@ class _NeedsRepository(Protocol):
 
 @dataclass(frozen=True)
 class Preflight:
-    """The roles to run, in their order, and all that is wrong; `without_gpu` are those left out for lack of a GPU."""
+    """The roles to run, in their order, and all that is wrong; `without_gpu` are those left out for lack of a GPU.
+
+    plans: of the roles of which a plan knows whether they have work. work: those that have, and those that have to look
+    themselves.
+    """
 
     roles: tuple[str, ...] = ()
     without_gpu: tuple[str, ...] = ()
     refusals: tuple[str, ...] = ()
+    plans: Mapping[str, Plan] = field(default_factory=dict)
+    work: tuple[str, ...] = ()
 
 
 def requested_roles(value: object) -> tuple[tuple[str, ...], str]:
@@ -145,62 +105,98 @@ def check_forms(roles: Collection[str], given: Mapping[str, Any], tables: Tables
     )
 
 
-def check_site(roles: Sequence[str], variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Preflight:
-    """Which roles run on a host, and what is wrong. `variables` has all of theirs, in the documented form."""
-    run, without = _roles_for(roles, variables, host)
-    checks: Mapping[str, Callable[[Mapping[str, Any], PreflightHost, Tables], Iterator[str]]] = {
-        "nvidia_driver": _driver_refusals,
-        "slurm_gres": lambda variables, *_known: iter(slurm_gres.Request.read(variables).refusals),
-        "enroot": lambda variables, *_known: iter(enroot.Request.read(variables).refusals),
-        "gpu_state": lambda variables, *_known: iter(gpu_state.Request.read(variables).refusals),
-        "cuda": _cuda_refusals,
-        "cudnn": _cudnn_refusals,
-        "gpu_health": lambda variables, *_known: iter(gpu_health.Request.read(variables).refusals),
-        "gpu_monitoring": lambda variables, *_known: iter(gpu_monitoring.Request.read(variables).refusals),
-        "gpu_workload": _workload_refusals,
-        "gpu_containers": _container_refusals,
-        "backend_ai_agent": lambda variables, *_known: iter(backend_ai_agent.Request.read(variables).refusals),
-        # What fits its GPUs is known when its turn comes.
-        "kubernetes_node": lambda variables, *_known: iter(kubernetes_node.Request.read(variables).refusals),
-    }
-    found: list[str] = []
-    for role in run:
+def needs_of(roles: Sequence[str], variables: Mapping[str, Any]) -> Needs:
+    """What is read on a host for the plans of these roles besides facts."""
+    found = Needs()
+    for role in roles:
         try:
-            found += checks[role](variables, host, tables) if role in checks else ()
+            found += PLANNERS[role].needs(variables)
+        except RequestError:
+            continue  # The role's plan refuses it.
+    return found
+
+
+def check_site(
+    roles: Sequence[str],
+    variables: Mapping[str, Any],
+    observed: Mapping[str, Any],
+    files: RoleData,
+    *,
+    facts: Mapping[str, Any] | None = None,
+    check_mode: bool = False,
+) -> Preflight:
+    """Which roles run on a host, what they plan, and what is wrong, before the first change.
+
+    `variables` has all of the roles, in the documented form. `observed` is the result of the module host_facts, `facts`
+    what the play knows besides its facts.
+    """
+    known = {**(facts or {}), **named(observed["ansible_facts"])}
+    run, without = _roles_for(roles, variables, known)
+    repositories, readings = _Repositories(variables, known, files), Readings.of(observed.get("readings") or {})
+    found: list[str] = []
+    plans: dict[str, Plan] = {}
+    coming: dict[str, Sequence[str]] = {}
+    for role in run:
+        planner = PLANNERS[role]
+        values = files.planner_values(role, variables, planner.tables)
+        try:
+            plan = Plan()
+            if role in WITH_PLAN or not planner.refuses:
+                plan = cast("Plan", planner.stages["plan"](values, known, {"check_mode": check_mode}))
+            if role in WITH_PLAN:
+                plans[role] = plan
+            outlook = Outlook(readings, {**coming}, observed["missing_users"])
+            found += planner.refuses(values, known, outlook) if planner.refuses else plan.refusals
+            has_work = role not in WITH_PLAN or plan.has_work or repositories.are_added_by(role, plan)
+            if has_work and (role != "gpu_state" or _changes_gpus(observed.get("prediction") or {})):
+                coming[role] = plan.steps
         except RequestError as error:
             found.append(str(error))
-    found += _engine_refusals(run, variables, host)
-    found += host_refusals([role for role in run if variables.get(f"{role}_state") == "present"], host.operator)
-    for name, role in _repositories(run, variables, host, tables).items():
-        found += _repository_refusals(name, role, variables, host, tables)
-    refusals = (*_count_refusals(without, variables, host), *found)
-    return Preflight(tuple(run), tuple(without), tuple(dict.fromkeys(refusals)))
+    operator = OnHost(**observed["gpu_operator"])
+    found += host_refusals([role for role in run if variables.get(f"{role}_state") == "present"], operator)
+    found += repositories.refusals(run)
+    refusals = (*_count_refusals(without, variables, known), *found)
+    work = tuple(role for role in run if role in coming or role == "gpu_state")
+    return Preflight(tuple(run), tuple(without), tuple(dict.fromkeys(refusals)), plans, work)
+
+
+def _changes_gpus(prediction: Mapping[str, Any]) -> bool:
+    """Whether gpu_state has work; where it cannot predict, there are no GPUs for other roles either."""
+    return bool(prediction.get("changed") or prediction.get("reboot_required"))
 
 
 # Hosts without a GPU
 
 
-def _roles_for(roles: Sequence[str], variables: Mapping[str, Any], host: PreflightHost) -> tuple[list[str], list[str]]:
+def _gpu_count(facts: Mapping[str, Any]) -> int:
+    gpus = facts["nvidia_smi"]
+    return max(int(gpus["gpu_count"]), len(gpus["pci_gpus"]))
+
+
+def _roles_for(
+    roles: Sequence[str], variables: Mapping[str, Any], facts: Mapping[str, Any]
+) -> tuple[list[str], list[str]]:
     """The roles to run on the host, and those to leave out because it has no GPU."""
-    is_possible = host.gpu_count or variables.get("nvidia_driver_image_build")
+    is_possible = _gpu_count(facts) or variables.get("nvidia_driver_image_build")
     without = [] if is_possible else [name for name in roles if name in GPU_ROLES and _needs_gpu(name, variables)]
     return [name for name in roles if name not in without], without
 
 
-def _count_refusals(without: Sequence[str], variables: Mapping[str, Any], host: PreflightHost) -> Iterator[str]:
+def _count_refusals(without: Sequence[str], variables: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[str]:
     """What is wrong with the number of GPUs, where the roles `without` would be left out."""
+    count, records = _gpu_count(facts), facts["gpu_fleet_managed"]
     given, decision = variables.get("gpu_fleet_expected_gpus"), variables.get("gpu_fleet_hosts_without_gpu", SKIP)
     # -e name=8 gives text.
     expected = int(given) if isinstance(given, str) and given.isascii() and given.isdigit() else given
-    lost = [name for name in ("nvidia_driver", "nvidia_container_toolkit") if name in host.records and name in without]
+    lost = [name for name in ("nvidia_driver", "nvidia_container_toolkit") if name in records and name in without]
     if decision not in (SKIP, FAIL):
         yield f"gpu_fleet_hosts_without_gpu is {shown(decision)}; use {SKIP} or {FAIL}"
     if expected is not None:
         if isinstance(expected, bool) or not isinstance(expected, int) or expected < 0:
             yield f"gpu_fleet_expected_gpus is {shown(expected)}; it takes a whole number from 0"
-        elif expected != host.gpu_count:
+        elif expected != count:
             yield (
-                f"the host has {host.gpu_count or 'no'} NVIDIA GPU{'' if host.gpu_count == 1 else 's'}, and "
+                f"the host has {count or 'no'} NVIDIA GPU{'' if count == 1 else 's'}, and "
                 f"gpu_fleet_expected_gpus is {expected}: see `lspci -d 10de:` and dmesg, or correct the number"
             )
     elif lost:
@@ -220,93 +216,54 @@ def _needs_gpu(role: str, variables: Mapping[str, Any]) -> bool:
     return variables.get(f"{role}_state") != "absent"
 
 
-# The variables of each role
-
-
-def _driver_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:
-    request = driver.Request.read(variables)
-    yield from driver.against_variables(request, host.platform, host.architecture)
-
-
-def _cuda_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:
-    on = cuda.Host(host.platform, host.records.get("cuda") or {})
-    yield from cuda.plan(cuda.Request.read(variables), on, tables.cuda).refusals
-
-
-def _cudnn_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:
-    on = cudnn.Host(host.platform, record=host.records.get("cudnn") or {})
-    yield from cudnn.plan(cudnn.Request.read(variables, tables.cudnn, host.records), on, tables.cudnn).refusals
-
-
-def _workload_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:
-    # Its GPUs may be in another MIG mode when its turn comes.
-    yield from gpu_workload.plan(gpu_workload.Request.read(variables), gpu_workload.Host(host.platform)).refusals
-
-
-def _container_refusals(variables: Mapping[str, Any], host: PreflightHost, tables: Tables) -> Iterator[str]:
-    # As for the tests, GPUs are looked for later; the engine may be still to be installed.
-    yield from gpu_containers.request_refusals(gpu_containers.Request.read(variables))
-
-
-def _engine_refusals(roles: Collection[str], variables: Mapping[str, Any], host: PreflightHost) -> Iterator[str]:
-    """What Docker and the container toolkit cannot do, by what is installed on the host."""
-    coming: tuple[str, ...] = ()
-    if "docker" in roles:
-        try:
-            planned = docker.plan(docker.Request.read(variables), _docker_host(host))
-        except RequestError as error:
-            yield str(error)
-            return
-        yield from planned.refusals
-        # The role docker brings these engines, or newer ones.
-        coming = ("docker", "containerd") if docker.INSTALL in planned.steps else ()
-    if "nvidia_container_toolkit" in roles and host.packages is not None:
-        facts = {"packages": host.packages, "gpu_fleet_managed": host.records}
-        known = {"nvidia_smi": {}, "cuda": {"container_toolkit": {}}, **facts}
-        request = container_toolkit.Request.read(variables)
-        yield from container_toolkit_stages.plan(request, container_toolkit.HostFacts.of(known, coming=coming)).refusals
-
-
-def _docker_host(host: PreflightHost) -> docker.Host:
-    accounts = dict.fromkeys(host.missing_users, False)
-    record = host.records.get("docker") or {}
-    return docker.Host(host.platform, host.architecture, host.packages, record, accounts=accounts)
-
-
 # Repositories
 
 
-def _repositories(
-    roles: Collection[str], variables: Mapping[str, Any], host: PreflightHost, tables: Tables
-) -> dict[str, str]:
-    """NVIDIA's repositories that the roles add, each with the first of these roles."""
-    requests: Mapping[str, Callable[[], _NeedsRepository]] = {
-        "nvidia_driver": lambda: driver.Request.read(variables),
-        "cuda": lambda: cuda.Request.read(variables),
-        "cudnn": lambda: cudnn.Request.read(variables, tables.cudnn),
-        "nvidia_container_toolkit": lambda: container_toolkit.Request.read(variables),
-    }
-    # An unmanaged driver is kept or refused, and needs no repository, unless it is to be replaced.
-    replaces = is_true(variables.get("nvidia_driver_replace_unmanaged"))
-    is_kept = host.has_driver and "nvidia_driver" not in host.records and not replaces
-    found: dict[str, str] = {}
-    for role, read in requests.items():
-        if role not in roles or (role == "nvidia_driver" and is_kept):
-            continue
-        try:
-            found.setdefault(read().repository, role)
-        except RequestError:
-            continue  # The role's own check has refused it.
-    # A driver without any local package is refused by its own check.
-    if not variables.get("nvidia_repository_local"):
-        found.pop(nvidia_repository.LOCAL, None)
-    return {name: role for name, role in found.items() if name}
+@dataclass(frozen=True)
+class _Repositories:
+    """NVIDIA's repositories that roles add on a host."""
 
+    variables: Mapping[str, Any]
+    facts: Mapping[str, Any]
+    files: RoleData
 
-def _repository_refusals(
-    name: str, role: str, variables: Mapping[str, Any], host: PreflightHost, tables: Tables
-) -> Iterator[str]:
-    """What is wrong with a repository that the role adds, and with the key that signs it."""
-    request = nvidia_repository.Request.of_role(variables, name, role)
-    on = nvidia_repository.Host(host.platform, host.architecture, host.platform["manager"], host.release, host.records)
-    yield from nvidia_repository.plan(request, on, tables.keys).refusals
+    def are_added_by(self, role: str, plan: Plan) -> bool:
+        """Whether the role would add or change a repository."""
+        name = "cuda" if plan.tasks.get("needs_repository") else str(plan.tasks.get("repository", ""))
+        return bool(name) and self._plan(name, role).has_work
+
+    def refusals(self, roles: Collection[str]) -> Iterator[str]:
+        """What is wrong with the repositories that the roles add, and with the keys that sign them."""
+        for name, role in self._named(roles).items():
+            yield from self._plan(name, role).refusals
+
+    def _plan(self, name: str, role: str) -> Plan:
+        host = nvidia_repository.Host.of(self.facts)
+        request = nvidia_repository.Request.of_role(self.variables, name, role)
+        return nvidia_repository.plan(request, host, self.files.tables.keys)
+
+    def _named(self, roles: Collection[str]) -> dict[str, str]:
+        """The repositories, each with the first of the roles that add it."""
+        variables, records = self.variables, self.facts["gpu_fleet_managed"]
+        table = self.files.role_values["cudnn"]["__cudnn_table"]
+        requests: Mapping[str, Callable[[], _NeedsRepository]] = {
+            "nvidia_driver": lambda: DriverRequest.read(variables),
+            "cuda": lambda: CudaRequest.read(variables),
+            "cudnn": lambda: cudnn.Request.read(variables, table),
+            "nvidia_container_toolkit": lambda: container_toolkit.Request.read(variables),
+        }
+        # An unmanaged driver is kept or refused, and needs no repository, unless it is to be replaced.
+        replaces = is_true(variables.get("nvidia_driver_replace_unmanaged"))
+        is_kept = has_driver(self.facts["cuda"]["driver"]) and "nvidia_driver" not in records and not replaces
+        found: dict[str, str] = {}
+        for role, read in requests.items():
+            if role not in roles or (role == "nvidia_driver" and is_kept):
+                continue
+            try:
+                found.setdefault(read().repository, role)
+            except RequestError:
+                continue  # The role's own check has refused it.
+        # A driver without any local package is refused by its own check.
+        if not variables.get("nvidia_repository_local"):
+            found.pop(nvidia_repository.LOCAL, None)
+        return {name: role for name, role in found.items() if name}

@@ -15,12 +15,7 @@ import pytest
 from ansible_collections.gpu.fleet.plugins.callback import fleet_table, progress
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.remedy_run import plan_remedies
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_plan import RollingPlan, plan_lines
-from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import platform_of
-from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import (
-    PreflightHost,
-    check_forms,
-    check_site,
-)
+from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import check_forms
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import kubernetes_node_stages, room
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.kubernetes_node import Request as NodeRequest
@@ -31,6 +26,7 @@ from testbed import fleet_picture, messages
 from tests.checks.test_examples import BLOCKS
 from tests.checks.tools import ROOT
 from tests.unit.mig.mig_host import SimulatedHost
+from tests.unit.site.known import check, known
 
 OUTPUTS = [block for block in BLOCKS if block.kind == "text"]
 REFUSED_KEY = Path("docs/repositories.md")
@@ -41,10 +37,8 @@ def refused_variables() -> list[str]:
     roles = DEFAULT_ROLES
     files = RoleData.read()
     given = {"gpu_state_power_limit": "900 W", "docker_version": "latest"}
-    facts = {"distribution": "Debian", "distribution_version": "12.11", "os_family": "Debian"}
-    host = PreflightHost(platform=platform_of({**facts, "distribution_major_version": "12"}), packages={}, gpu_count=2)
     values = {**files.defaults(variables_of(roles)), **given}
-    refusals = (*check_forms(roles, given, files.tables), *check_site(roles, values, host, files.tables).refusals)
+    refusals = (*check_forms(roles, given, files.tables), *check(roles, values, known(packages={})).refusals)
     return [f"lab1 failed: {'; '.join(refusals)}"]
 
 

@@ -71,6 +71,10 @@ def run(params: Mapping[str, Any], files: HostFiles) -> tuple[dict[str, Any], li
 
         result["file_systems"] = read_file_systems(params["directories"], files)
         result["initramfs_mib"] = largest_initramfs_mib(files)
+    if params["reads"]:
+        from .readings import read
+
+        result["readings"] = read(params["reads"])
     return result, warnings
 
 

@@ -14,14 +14,14 @@ import binascii
 import json
 import re
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...module_utils._common.json_text import parse_json
 from .._pip import pip_configuration, pip_errors
 from .._variable_forms import is_list, shown
-from .contract import Plan, Planner, is_true
+from .contract import Needs, Outlook, Plan, Planner, Readings, is_true
 
 ROLE = "backend_ai_agent"
 INSTALL, REMOVE = "install", "remove"
@@ -41,6 +41,7 @@ REQUIREMENTS = f"{CONFIGURATION_DIRECTORY}/requirements.txt"
 STATE_DIRECTORY = "/var/lib/backend.ai"
 IPC_DIRECTORY = "/run/backend.ai"
 UNIT = "/etc/systemd/system/backend-ai-agent.service"
+_READ_RUNTIMES = ("docker", "info", "--format", "{{json .Runtimes}}")
 READY = "started handling RPC requests"
 """What the agent logs once it serves the manager, after its resources."""
 
@@ -593,17 +594,47 @@ def _gpus(facts: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 
 def _host(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
-    """Results of commands, `interpreter` and `docker`, and of stat, `directory` and `home`."""
-    found = Found(
-        python=str(given["interpreter"].get("stdout") or "").strip(),
-        docker_runtimes=_runtimes(str(given["docker"].get("stdout") or "")),
+    """What depends on the host, by the `readings` of what the role needs."""
+    request = Request.read(variables)
+    if not request.is_present:
+        return Plan()
+    return on_host(request, _found(request, facts, Readings.of(given["readings"]), is_true(given["check_mode"])))
+
+
+def _needs(variables: Mapping[str, Any]) -> Needs:
+    request = Request.read(variables)
+    if not request.is_present or request.refusals:
+        return Needs()
+    return Needs((request.directory, STATE_DIRECTORY), (_interpreter(request), _READ_RUNTIMES))
+
+
+def _interpreter(request: Request) -> tuple[str, ...]:
+    return (request.python, "-c", "import ensurepip, platform, venv; print(platform.python_version())")
+
+
+def _found(request: Request, facts: Mapping[str, Any], read: Readings, check_mode: bool) -> Found:
+    return Found(
+        python=read.output(_interpreter(request)).strip(),
+        docker_runtimes=_runtimes(read.output(_READ_RUNTIMES)),
         gpus=_gpus(facts),
-        has_directory=bool(given["directory"]["stat"]["exists"]),
-        has_home=bool(given["home"]["stat"]["exists"]),
+        has_directory=read.exists(request.directory),
+        has_home=read.exists(STATE_DIRECTORY),
         recorded=_record(facts).get("data") or {},
-        check_mode=is_true(given["check_mode"]),
+        check_mode=check_mode,
     )
-    return on_host(Request.read(variables), found)
+
+
+def _refusals(variables: Mapping[str, Any], facts: Mapping[str, Any], outlook: Outlook) -> Iterable[str]:
+    """What is wrong, by what is known before the first change."""
+    request = Request.read(variables)
+    if not request.is_present or request.refusals:
+        return request.refusals
+    # As in check mode, Docker and its runtime may be still to be installed.
+    is_coming = not outlook.coming.keys().isdisjoint(("docker", "nvidia_container_toolkit"))
+    found = _found(request, {**facts, "nvidia_smi": outlook.gpus(facts)}, outlook.readings, is_coming)
+    # Its virtual environments need the package python3-venv.
+    is_python_coming = not found.python and "gpu_workload" in outlook.coming
+    return _host_refusals(request, replace(found, python=PYTHON) if is_python_coming else found)
 
 
 def _runtimes(output: str) -> Collection[str] | None:
@@ -695,4 +726,6 @@ PLANNER = Planner(
         "sessions": _sessions,
     },
     secret=("secrets",),
+    needs=_needs,
+    refuses=_refusals,
 )

@@ -26,7 +26,8 @@ from .container_toolkit import (
     toolkit_plan,
     unit_commands,
 )
-from .contract import Plan, Planner, in_order
+from .contract import Outlook, Plan, Planner, in_order
+from .docker import INSTALL as DOCKER_INSTALL
 
 TASKS: Mapping[str, str] = {
     "containerd": "containerd",
@@ -298,6 +299,16 @@ def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping
     planned = plan(Request.read(variables, bool(found.get("check_mode"))), HostFacts.of(facts), _kernel(facts))
     # On a converged host as well: a pin must not hold such a version in silence.
     return replace(planned, warnings=planned.notes)
+
+
+def _refusals(variables: Mapping[str, Any], facts: Mapping[str, Any], outlook: Outlook) -> Sequence[str]:
+    """What is wrong whatever GPUs and specifications the host will have, where its packages are known."""
+    if facts["packages"] is None:
+        return ()
+    # The role docker brings these engines, or newer ones.
+    coming = ("docker", "containerd") if DOCKER_INSTALL in outlook.coming.get("docker", ()) else ()
+    known = {**facts, "nvidia_smi": {}, "cuda": {"container_toolkit": {}}}
+    return plan(Request.read(variables), HostFacts.of(known, coming=coming)).refusals
 
 
 def _units(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
@@ -606,4 +617,5 @@ PLANNER = Planner(
     },
     others=("docker_daemon_conflict", "docker_state"),
     reads=("docker_daemon_conflict",),
+    refuses=_refusals,
 )

@@ -53,13 +53,82 @@ class Plan:
         return {name: as_lists(item) for name, item in {**plan, **tasks, "has_work": self.has_work}.items()}
 
 
+@dataclass(frozen=True)
+class Needs:
+    """What host_facts reads for the plan of a role besides facts: these files, and what these commands print."""
+
+    files: tuple[str, ...] = ()
+    commands: tuple[tuple[str, ...], ...] = ()
+
+    def __add__(self, other: Needs) -> Needs:
+        """Those of both."""
+        files, commands = (*self.files, *other.files), (*self.commands, *other.commands)
+        return Needs(tuple(dict.fromkeys(files)), tuple(dict.fromkeys(commands)))
+
+    def as_dict(self) -> dict[str, Any]:
+        """The option `reads` of host_facts, empty where nothing is needed."""
+        found: dict[str, Any] = as_lists(asdict(self)) if self.files or self.commands else {}
+        return found
+
+
+@dataclass(frozen=True)
+class Readings:
+    """What it has read of them. One that was not asked for is a KeyError."""
+
+    files: Mapping[str, str | None]
+    outputs: Mapping[tuple[str, ...], Mapping[str, Any]]
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> Readings:
+        """The readings in the module's result."""
+        outputs = {tuple(map(str, one["argv"])): one for one in found.get("commands") or ()}
+        return cls(found.get("files") or {}, outputs)
+
+    def exists(self, path: str) -> bool:
+        """Whether anything is there."""
+        return self.files[path] is not None
+
+    def sha256(self, path: str) -> str:
+        """That of a file, empty for anything else."""
+        return str(self.files[path] or "")
+
+    def output(self, argv: Sequence[str], stream: str = "stdout") -> str:
+        """What a command has printed, empty where it could not be started."""
+        return str(self.outputs[tuple(argv)].get(stream) or "")
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What is known before the first change of a run, besides facts.
+
+    coming: the steps of each earlier role that has work: what it installs or changes is not there yet, and no reason
+    against this role. missing_users: of docker_users. operator: as of host_facts.
+    """
+
+    readings: Readings
+    coming: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    missing_users: Sequence[str] = ()
+
+    def gpus(self, facts: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The facts of nvidia_smi, as they will be when the role's turn comes; empty where that is not known.
+
+        A GPU that does not respond is a fault of the host, which must not keep other roles from it.
+        """
+        smi: Mapping[str, Any] = facts["nvidia_smi"]
+        is_known = self.coming.keys().isdisjoint(("nvidia_driver", "gpu_state"))
+        return smi if is_known and not any(gpu.get("error") for gpu in smi["gpus"]) else {}
+
+
 Stage = Callable[[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]], Plan | Sequence[Plan] | Mapping[str, Any]]
 """Takes the variables of the role with its tables, the facts of Ansible without their prefix, and the task's facts."""
 
 
 @dataclass(frozen=True)
 class Planner:
-    """What a role's tasks can ask for.
+    """What the check before the first change and a role's tasks can ask for.
+
+    needs: what is read on the host besides facts, by the variables. refuses: why the role cannot be carried out, by
+    what is known before the first change; what the stage `plan` refuses where it is left out.
 
     stages: by name; `plan` knows what every host has, later ones what the task has found. tables: data in the role's
     vars/main.yml. secret: stages whose result may have a secret, which only a task with no_log gets. collections: those
@@ -74,6 +143,8 @@ class Planner:
     collections: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
+    needs: Callable[[Mapping[str, Any]], Needs] = lambda _variables: Needs()
+    refuses: Callable[[Mapping[str, Any], Mapping[str, Any], Outlook], Iterable[str]] | None = None
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,19 @@ from typing import Any
 
 from ansible.parsing.dataloader import DataLoader
 
-from .._preflight import Tables
-from .._variable_forms import with_truths
+from .._variable_forms import Spec, with_truths
 from .._variable_names import PublicNames
 from .registry import REPOSITORY_ROLE, ROLES, WINDOWS_ROLE
 
 _DIRECTORY = Path(__file__).resolve().parents[3] / "roles"
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What roles keep as data: argument specifications by role, keys of repositories."""
+
+    specs: Mapping[str, Mapping[str, Spec]]
+    keys: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -37,8 +44,6 @@ class RoleData:
         values = {role: _values(role) for role in roles}
         tables = Tables(
             specs={role: options_of(role) for role in (*roles, WINDOWS_ROLE)},
-            cuda=values["cuda"]["__cuda_tables"],
-            cudnn=values["cudnn"]["__cudnn_table"],
             keys=values[REPOSITORY_ROLE]["__nvidia_repository_keys"],
         )
         return cls({role: _load(role, "defaults/main.yml") for role in roles}, values, tables)
@@ -48,6 +53,10 @@ class RoleData:
         return with_truths(
             given, {name: spec for of_role in self.tables.specs.values() for name, spec in of_role.items()}
         )
+
+    def planner_values(self, role: str, variables: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+        """What the planner of a role reads: the variables, and its tables, which have these names."""
+        return {**variables, **{name: self.role_values[role][name] for name in names}}
 
     def defaults(self, roles: Iterable[str]) -> dict[str, Any]:
         """The default values of these roles; none of them depends on a host, and null is the only template."""

@@ -21,7 +21,7 @@ from ...module_utils._common.masking import masked
 from ...module_utils._files.daemon_json import path_objection
 from .._platforms import platform_of
 from .._variable_forms import shown
-from .contract import RUN_ONLY, Plan, Planner, RequestError, in_order, inputs_of, is_of, is_true
+from .contract import RUN_ONLY, Needs, Outlook, Plan, Planner, RequestError, in_order, inputs_of, is_of, is_true
 
 DOCKER = "docker"
 AUTO, DISTRIBUTION, REPOSITORY = "auto", "distribution", "docker_repository"
@@ -87,6 +87,7 @@ _PROXY_VARIABLES = {"http": "HTTP_PROXY", "https": "HTTPS_PROXY", "no_proxy": "N
 _PREFERENCES = "/etc/apt/preferences.d/gpu-fleet-docker"
 _DAEMON_FILE = "/etc/docker/daemon.json"
 _OFFERS = ("apt-cache", "madison", "docker-buildx", "docker-compose-v2", "docker-compose")
+_SNAPS = ("/snap/docker/current", "/var/lib/snapd/snap/docker/current")
 _DROP_IN = "/etc/systemd/system/docker.service.d/gpu-fleet-proxy.conf"
 _LOGINS = "/root/.docker/config.json"
 _RELEASE_DOTS = 2
@@ -932,6 +933,16 @@ def _host(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping
     return plan(Request.read(variables), Host.of(facts).observed(facts, found), bool(found.get("check_mode")))
 
 
+def _needs(_variables: Mapping[str, Any]) -> Needs:
+    return Needs(_SNAPS)
+
+
+def _refusals(variables: Mapping[str, Any], facts: Mapping[str, Any], outlook: Outlook) -> Sequence[str]:
+    """What is wrong before the package lists are read."""
+    snap, accounts = any(map(outlook.readings.exists, _SNAPS)), dict.fromkeys(outlook.missing_users, False)
+    return plan(Request.read(variables), replace(Host.of(facts), snap=snap, accounts=accounts)).refusals
+
+
 def _after_installation(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
     request, host = Request.read(variables), Host.of(facts).observed(facts, found)
     others = ", ".join(_Choice.of(request, host).others)
@@ -1010,4 +1021,6 @@ PLANNER = Planner(
     },
     secret=("secrets",),
     reads=("docker_daemon_conflict", "docker_image_exports", "docker_purge", "docker_users"),
+    needs=_needs,
+    refuses=_refusals,
 )

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from .contract import Plan, Planner, is_true
+from .container_toolkit import TOOLKIT
+from .contract import Needs, Outlook, Plan, Planner, Readings, is_true
 
 _DIRECTORY = "/var/cache/gpu-fleet-enroot"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -38,6 +39,7 @@ _SYSCTL = (
     "kernel.unprivileged_userns_clone",
     "kernel.apparmor_restrict_unprivileged_userns",
 )
+_READ_SYSCTL = ("sysctl", "-e", *_SYSCTL)
 _ENROOT = "/usr/bin/enroot"
 _SMI, _CONTAINER_CLI = "/usr/bin/nvidia-smi", "/usr/bin/nvidia-container-cli"
 # Where `make install` and where packages put the line for plugstack.conf.
@@ -207,57 +209,59 @@ def _named(variable: str, given: Mapping[Any, Any], names: re.Pattern[str], requ
             yield f"{variable}: the value of {name} has to be one " + ("line" if "settings" in variable else "word")
 
 
-def request(variables: Mapping[str, Any], _facts: Mapping[str, Any], _found: Mapping[str, Any]) -> Plan:
-    """What is to be read on the host; refuses variables."""
+def needs(variables: Mapping[str, Any]) -> Needs:
+    """What is to be read on the host."""
     requested = Request.read(variables)
-    hooks = (f"/usr/share/enroot/hooks.d/{hook}" for hook in requested.hooks)
-    paths = (
-        *(one.file for one in requested.artifacts),
-        *hooks,
-        _SMI,
-        _CONTAINER_CLI,
-        _STAMP,
-        _ENROOT_STAMP,
-        _ENROOT,
-        _PARSER,
+    if requested.refusals:
+        return Needs()
+    files = (_SMI, _CONTAINER_CLI, _STAMP, _ENROOT_STAMP, _ENROOT, _PARSER)
+    version = (requested.slurmd, "-V")
+    return Needs(
+        (*(one.file for one in requested.artifacts), *files),
+        (_READ_SYSCTL, *((version,) if requested.pyxis else ())),
     )
-    commands = (("sysctl", "-e", *_SYSCTL), (requested.slurmd, "-V"))
-    return Plan(
-        refusals=requested.refusals, tasks={"paths": paths, "commands": commands[: 2 if requested.pyxis else 1]}
+
+
+def refusals(variables: Mapping[str, Any], facts: Mapping[str, Any], outlook: Outlook) -> tuple[str, ...]:
+    """What is wrong, by what is known before the first change."""
+    requested, read = Request.read(variables), outlook.readings
+    if requested.refusals:
+        return requested.refusals
+    has_driver = read.exists(_SMI) or "nvidia_driver" in outlook.coming
+    return (
+        *_host_refusals(requested, _manager(facts), str(facts["architecture"])),
+        # Docker is installed along with apparmor.
+        *_kernel_refusals(_kernel(read), read.exists(_PARSER) or "docker" in outlook.coming),
+        *_gpu_refusals(has_driver, read.exists(_CONTAINER_CLI) or TOOLKIT in outlook.coming),
+        *_slurm_refusals(requested, _slurm(requested, read)),
     )
 
 
 def plan(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
-    """What to install and to write. found: results of stat (`present`) and of the commands (`read`), `check_mode`."""
+    """What to install and to write. found: the `readings` of what the role needs, `check_mode`."""
     requested = Request.read(variables)
-    present = {str(one["item"]): one["stat"] for one in found["present"]}
-    outputs = [str(one.get("stdout") or "") for one in found["read"]]
-    kernel = dict(re.findall(r"^([a-z_.]{1,60}) = ([0-9]{1,20})$", outputs[0], re.MULTILINE))
-    slurm = _VERSION.search(outputs[1][:200]) if requested.pyxis else None
-    manager = {"Debian": "apt", "RedHat": "dnf"}.get(str(facts["os_family"]), "")
-    refusals = (
-        *requested.refusals,
-        *_host_refusals(requested, manager, str(facts["architecture"])),
-        *_kernel_refusals(kernel, present),
-        *_gpu_refusals(present, is_true(found["check_mode"])),
-        *_slurm_refusals(requested, slurm),
-    )
+    if requested.refusals:
+        return Plan(requested.refusals)
+    read, manager = Readings.of(found["readings"]), _manager(facts)
+    slurm = _slurm(requested, read)
+    # In check mode the role that installs what is missing has not run.
+    coming = {TOOLKIT: ()} if is_true(found["check_mode"]) else {}
     parts = {
-        "enroot": _part(requested.packages, present, _enroot_build(requested, manager, present)),
+        "enroot": _part(requested.packages, read, _enroot_build(requested, manager, read)),
         "pyxis": _part(
             (requested.pyxis,) if requested.pyxis else (),
-            present,
-            _pyxis_build(requested, manager, present, slurm[1] if slurm else ""),
+            read,
+            _pyxis_build(requested, manager, read, slurm[1] if slurm else ""),
         ),
     }
-    parts["enroot"]["is_there"] &= bool(present[_ENROOT].get("exists"))
+    parts["enroot"]["is_there"] &= read.exists(_ENROOT)
     tasks: dict[str, Any] = {
         "directory": _DIRECTORY,
         **parts,
         "settings": "".join([_HEADER, *(f"{name} {value}\n" for name, value in requested.settings.items())])
         if requested.settings
         else "",
-        "needs_apparmor": kernel.get(_RESTRICTED) == "1",
+        "needs_apparmor": _kernel(read).get(_RESTRICTED) == "1",
         "slurm_files": (
             _BUILT if requested.builds else _PACKAGED,
             f"{requested.config}/plugstack.conf",
@@ -265,13 +269,25 @@ def plan(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[
         ),
     }
     tasks["predicted"] = tuple(_predicted(requested, tasks))
-    return Plan(refusals=refusals, tasks=tasks)
+    return Plan(refusals=refusals(variables, facts, Outlook(read, coming)), tasks=tasks)
 
 
-def _enroot_build(requested: Request, manager: str, present: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _manager(facts: Mapping[str, Any]) -> str:
+    return {"Debian": "apt", "RedHat": "dnf"}.get(str(facts["os_family"]), "")
+
+
+def _kernel(read: Readings) -> dict[str, str]:
+    return dict(re.findall(r"^([a-z_.]{1,60}) = ([0-9]{1,20})$", read.output(_READ_SYSCTL), re.MULTILINE))
+
+
+def _slurm(requested: Request, read: Readings) -> re.Match[str] | None:
+    return _VERSION.search(read.output((requested.slurmd, "-V"))[:200]) if requested.pyxis else None
+
+
+def _enroot_build(requested: Request, manager: str, read: Readings) -> dict[str, Any]:
     source = requested.source
     return {
-        "is_needed": source is not None and not _is_built(present[_ENROOT_STAMP], f"{source.sha256}\n"),
+        "is_needed": source is not None and not _is_built(read.sha256(_ENROOT_STAMP), f"{source.sha256}\n"),
         "what": "enroot",
         "packages": (*_BUILD_PACKAGES.get(manager, ()), *_ENROOT_LIBRARIES, *_ENROOT_PROGRAMS),
         "source": source.file if source else "",
@@ -281,13 +297,11 @@ def _enroot_build(requested: Request, manager: str, present: Mapping[str, Mappin
     }
 
 
-def _pyxis_build(
-    requested: Request, manager: str, present: Mapping[str, Mapping[str, Any]], slurm: str
-) -> dict[str, Any]:
+def _pyxis_build(requested: Request, manager: str, read: Readings, slurm: str) -> dict[str, Any]:
     stamp = f"{requested.pyxis.sha256 if requested.pyxis else ''} {slurm}\n"
     headers = (f"CPPFLAGS=-I{requested.directory}/include",) if requested.directory else ()
     return {
-        "is_needed": requested.builds and not _is_built(present[_STAMP], stamp),
+        "is_needed": requested.builds and not _is_built(read.sha256(_STAMP), stamp),
         "what": f"pyxis for Slurm {slurm}",
         "packages": (
             *_BUILD_PACKAGES.get(manager, ()),
@@ -300,8 +314,8 @@ def _pyxis_build(
     }
 
 
-def _is_built(stat: Mapping[str, Any], stamp: str) -> bool:
-    return bool(stat.get("checksum") == hashlib.sha256(stamp.encode()).hexdigest())
+def _is_built(found: str, stamp: str) -> bool:
+    return found == hashlib.sha256(stamp.encode()).hexdigest()
 
 
 def _predicted(requested: Request, tasks: Mapping[str, Any]) -> Iterator[str]:
@@ -324,11 +338,9 @@ def _predicted(requested: Request, tasks: Mapping[str, Any]) -> Iterator[str]:
         yield from lines
 
 
-def _part(
-    artifacts: Sequence[Artifact], present: Mapping[str, Mapping[str, Any]], build: Mapping[str, Any]
-) -> dict[str, Any]:
+def _part(artifacts: Sequence[Artifact], read: Readings, build: Mapping[str, Any]) -> dict[str, Any]:
     """What to download, install and build. `is_there`: nothing of it is to be downloaded or built."""
-    missing = [one for one in artifacts if present[one.file].get("checksum") != one.sha256]
+    missing = [one for one in artifacts if read.sha256(one.file) != one.sha256]
     return {
         "is_there": not missing and not build["is_needed"],
         "downloads": [{"url": one.url, "file": one.file, "sha256": one.sha256} for one in missing],
@@ -352,8 +364,8 @@ def _host_refusals(requested: Request, manager: str, architecture: str) -> Itera
             yield f"{variable}.url: {one.name} is of another architecture than the host, {architecture}"
 
 
-def _kernel_refusals(kernel: Mapping[str, str], present: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    if kernel.get(_RESTRICTED) == "1" and not present[_PARSER].get("exists"):
+def _kernel_refusals(kernel: Mapping[str, str], has_parser: bool) -> Iterator[str]:
+    if kernel.get(_RESTRICTED) == "1" and not has_parser:
         yield (
             f"{_RESTRICTED} is 1, so that only programs with a profile of AppArmor can start a container, and there is "
             f"no {_PARSER} to load the profile of enroot; install the package apparmor"
@@ -364,9 +376,8 @@ def _kernel_refusals(kernel: Mapping[str, str], present: Mapping[str, Mapping[st
         yield f"{_SYSCTL[1]} is 0, so that no user can start a container; set it to 1 by sysctl"
 
 
-def _gpu_refusals(present: Mapping[str, Mapping[str, Any]], check_mode: bool) -> Iterator[str]:
-    # In check mode the role that installs it has not run.
-    if present[_SMI].get("exists") and not present[_CONTAINER_CLI].get("exists") and not check_mode:
+def _gpu_refusals(has_driver: bool, has_cli: bool) -> Iterator[str]:
+    if has_driver and not has_cli:
         yield (
             f"there is no {_CONTAINER_CLI}, by which enroot gives GPUs to containers; run the role "
             "nvidia_container_toolkit before, or install libnvidia-container-tools"
@@ -423,6 +434,8 @@ def _content(result: Mapping[str, Any]) -> str | None:
 
 
 PLANNER = Planner(
-    {"request": request, "plan": plan, "dependencies": dependencies, "plugin": plugin},
+    {"plan": plan, "dependencies": dependencies, "plugin": plugin},
     reads=("enroot_hooks", "enroot_job_gpus", "enroot_pyxis"),
+    needs=needs,
+    refuses=refusals,
 )

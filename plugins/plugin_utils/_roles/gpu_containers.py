@@ -256,9 +256,9 @@ class Host:
 # The plan
 
 
-def request_refusals(request: Request) -> tuple[str, ...]:
-    """What is wrong with the declarations, whatever the host has."""
-    return tuple(_all_refusals(request.entries, Host()))
+def request_refusals(request: Request, host: Host | None = None) -> tuple[str, ...]:
+    """What is wrong with the declarations, whatever the host has where it is not known."""
+    return tuple(_all_refusals(request.entries, host or Host()))
 
 
 def engines_to_ask(request: Request, host: Host) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from .contract import Plan, Planner
+from .contract import Outlook, Plan, Planner
 from .docker import pull_error
 from .gpu_containers import (
     Container,
@@ -22,13 +22,29 @@ from .gpu_containers import (
     plan,
     request_refusals,
 )
-from .gpu_containers_engines import DOCKER, PODMAN, TOOLKIT_MODE, run_errors
+from .gpu_containers_engines import DOCKER, PODMAN, TOOLKIT_MODE, run_errors, unreadable
+
+_LACKS = "it is not installed"
 
 
 def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], _found: Mapping[str, Any]) -> Plan:
     """Refuses what is wrong whatever the host has, and names the engines to ask."""
     request = Request.read(variables)
     return Plan(request_refusals(request), tasks={"engines": engines_to_ask(request, Host.of(facts))})
+
+
+def _refusals(variables: Mapping[str, Any], facts: Mapping[str, Any], outlook: Outlook) -> tuple[str, ...]:
+    """What is wrong by the GPUs and by which engines are there, as far as no role before changes them."""
+    request, runtimes = Request.read(variables), facts["cuda"]["container_toolkit"].get("runtimes") or {}
+    lacking = [name for name in request.used if (runtimes.get(name) or {}).get("installed") is False]
+    without = unreadable({"msg": _LACKS}, [{"msg": _LACKS}])
+    # In check mode CDI specifications are to come as well.
+    is_coming = "nvidia_container_toolkit" in outlook.coming
+    known = {**facts, "nvidia_smi": outlook.gpus(facts)}
+    return (
+        *request_refusals(request, Host.of(known, {"check_mode": is_coming})),
+        *(without[name] for name in lacking if name not in outlook.coming),
+    )
 
 
 def _host(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
@@ -105,4 +121,5 @@ PLANNER = Planner(
     },
     secret=("containers",),
     others=(TOOLKIT_MODE,),
+    refuses=_refusals,
 )

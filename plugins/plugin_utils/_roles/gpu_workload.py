@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ...module_utils._common.json_text import parse_json
@@ -19,7 +19,7 @@ from ...module_utils._common.plain_text import one_line
 from .._compatibility import CompatibilityError, check, read_request
 from .._pip import pip_configuration, pip_errors
 from .._platforms import platform_of
-from .contract import Plan, Planner, RecordedHost
+from .contract import Outlook, Plan, Planner, RecordedHost
 from .docker import listed_image, pull_error
 from .gpu_containers_engines import DEVICE_REQUESTS, TOOLKIT_MODE, gpu_mode
 
@@ -463,6 +463,11 @@ def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], _given: Mappin
     return plan(*_asked(variables, facts))
 
 
+def _before_change(variables: Mapping[str, Any], facts: Mapping[str, Any], outlook: Outlook) -> tuple[str, ...]:
+    request, host = _asked(variables, facts)
+    return plan(request, replace(host, smi=outlook.gpus(facts))).refusals
+
+
 def _environments(_variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
     """Refuses a virtual environment that the role has not made; `found` are results of stat."""
     existing = ", ".join(one["item"] for one in given["found"] if (one.get("stat") or {}).get("exists"))
@@ -517,4 +522,5 @@ PLANNER = Planner(
     },
     secret=("indexes",),
     others=(TOOLKIT_MODE,),
+    refuses=_before_change,
 )

@@ -16,7 +16,7 @@ from typing import Any
 from .._gpu_operator import OnHost, host_refusals
 from .._kubernetes_cap import Heard, held_taints
 from .._kubernetes_drain import at_node, denied, explain_failure, taint_patch
-from .contract import Plan, Planner
+from .contract import Outlook, Plan, Planner
 from .kubernetes_node import OTHERS, Request, device_list_strategy, labels, mig_strategy, node_refusals
 from .kubernetes_node_manifests import Manifest, manifests, reviews, unapplied, variant
 
@@ -143,6 +143,16 @@ def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping
     return plan(Request.read(variables), Host.of(facts, given["operator"]))
 
 
+def _refusals(variables: Mapping[str, Any], facts: Mapping[str, Any], outlook: Outlook) -> tuple[str, ...]:
+    """What is wrong, by the GPUs and by how the container toolkit is set up, as far as no role before changes them."""
+    request, gpus = Request.read(variables), outlook.gpus(facts)
+    if request.refusals or not request.is_present or not gpus:
+        return request.refusals
+    known = {} if "nvidia_container_toolkit" in outlook.coming else _recorded(facts, "nvidia_container_toolkit")
+    strategies = mig_strategy(request, gpus["gpus"]), device_list_strategy(request, known)
+    return tuple(node_refusals(request, gpus["gpus"], known, strategies))
+
+
 def _check(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
     """Refuses a node that the cluster does not have, and an account that may not apply the manifests."""
     name = str(variables[f"{_PREFIX}name"])
@@ -201,4 +211,5 @@ PLANNER = Planner(
     },
     others=OTHERS,
     reads=("kubernetes_node_api_host", "kubernetes_node_directory", "kubernetes_node_name"),
+    refuses=_refusals,
 )

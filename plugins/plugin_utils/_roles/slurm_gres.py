@@ -11,10 +11,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from .contract import Plan, Planner
+from .contract import Needs, Outlook, Plan, Planner, Readings
 
 EXPLICIT, AUTO, NVML, NVIDIA = "explicit", "auto", "nvml", "nvidia"
 _HEADER = "# Written by the role gpu.fleet.slurm_gres; changes are overwritten.\n"
@@ -27,6 +27,7 @@ _GRES_LINE = re.compile(r"\bGres Name=gpu Type=(\S+) Count=([0-9]{1,9}) .*?\bFil
 _LONGEST_LINE = 4000
 # Behind the name of the program, or from 26.05 on behind the time.
 _MESSAGE = re.compile(r"^\S+ ((?:error|fatal|warning|WARNING): .*|We were configured (?:with|to autodetect) .*)")
+_CPUS = ("lscpu", "--parse=CPU,CORE,SOCKET")
 _PARAMETER = re.compile(r"[A-Za-z]+")
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 # Neither a comment nor a backslash, at the end of a line the sign that it goes on, can take the rest of the file away.
@@ -86,6 +87,11 @@ class Request:
         )
 
     @property
+    def slurmd(self) -> str:
+        """Its program."""
+        return f"{self.directory}/sbin/slurmd" if self.directory else "slurmd"
+
+    @property
     def refusals(self) -> tuple[str, ...]:
         """What is wrong with the variables; the name of the node is known to its host only, by default."""
         return tuple(_request_refusals(self))
@@ -127,15 +133,13 @@ class GresPlan:
 
 def slurm_gres(request: Request, found: Found) -> GresPlan:
     """The plan for a node."""
-    refusals = request.refusals or tuple(_shape_refusals(found))
+    refusals = tuple(_shape_refusals(found))
     if refusals:
         return GresPlan(request.detection, refusals=refusals)
     version = _version(found.version)
-    detection = request.detection
-    if detection == AUTO:
-        detection = NVML if _has_mig(found.gpus) else NVIDIA
+    detection = _detection(found) if request.detection == AUTO else request.detection
     refusals = (
-        *_slurmd_refusals(request.directory, found),
+        *_slurmd_refusals(request, found),
         *_detection_refusals(detection, found, version),
         *_gpu_refusals(found, detection),
     )
@@ -272,10 +276,14 @@ def _request_refusals(request: Request) -> Iterator[str]:
             yield f"slurm_gres_types: {name} of {product} takes lower-case letters, digits, and . _ -"
 
 
-def _slurmd_refusals(directory: str, found: Found) -> Iterator[str]:
+def _detection(found: Found) -> str:
+    return NVML if _has_mig(found.gpus) else NVIDIA
+
+
+def _slurmd_refusals(request: Request, found: Found) -> Iterator[str]:
     reported = _line_of(found.hardware)
     if not reported:
-        program = f"{directory[:120]}/sbin/slurmd" if directory else "slurmd"
+        program = request.slurmd[:132]
         yield f"{program} cannot be run; slurm_gres_directory names where Slurm is installed, if not in PATH"
     elif not _hardware(found.hardware):
         yield f"slurmd -C printed no node line: {reported}"
@@ -448,9 +456,50 @@ def _request(variables: Mapping[str, Any], _facts: Mapping[str, Any], _given: Ma
     return Plan(refusals=Request.read(variables).refusals)
 
 
-def _plan(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
-    """What the files have to have."""
-    found = asdict(slurm_gres(Request.read(variables), Found(**{one.name: given[one.name] for one in fields(Found)})))
+def _needs(variables: Mapping[str, Any]) -> Needs:
+    request = Request.read(variables)
+    return Needs(commands=() if request.refusals else ((request.slurmd, "-C"), (request.slurmd, "-V"), _CPUS))
+
+
+def _found(request: Request, smi: Mapping[str, Any], read: Readings, mig_minors: str) -> Found:
+    hardware, version = (request.slurmd, "-C"), (request.slurmd, "-V")
+    return Found(
+        gpus=smi.get("gpus") or (),
+        topology=smi.get("topology") or (),
+        mig_minors=mig_minors,
+        cpus=read.output(_CPUS),
+        hardware=read.output(hardware) or read.output(hardware, "stderr"),
+        version=read.output(version),
+    )
+
+
+def _refusals(variables: Mapping[str, Any], facts: Mapping[str, Any], outlook: Outlook) -> Iterable[str]:
+    """What is wrong, by what is known before the first change: without GPUs no detection is chosen."""
+    request = Request.read(variables)
+    if request.refusals:
+        return request.refusals
+    found = _found(request, outlook.gpus(facts), outlook.readings, "")
+    wrong = tuple(_shape_refusals(found))
+    if wrong:
+        return wrong
+    detection = request.detection if request.detection != AUTO or not found.gpus else _detection(found)
+    return (
+        *_slurmd_refusals(request, found),
+        *_detection_refusals(detection, found, _version(found.version)),
+    )
+
+
+def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
+    """What the files have to have; `mig_minors` is the driver's file of that name."""
+    request = Request.read(variables)
+    # Where the request is refused, nothing was read.
+    read, minors = Readings.of(given.get("readings") or {}), str(given["mig_minors"])
+    planned = (
+        GresPlan(request.detection, refusals=request.refusals)
+        if request.refusals
+        else slurm_gres(request, _found(request, facts["nvidia_smi"], read, minors))
+    )
+    found = asdict(planned)
     return Plan(refusals=found.pop("refusals"), tasks=found)
 
 
@@ -501,4 +550,6 @@ PLANNER = Planner(
         "slurm_gres_node_file_hosts",
         "slurm_gres_running_jobs",
     ),
+    needs=_needs,
+    refuses=_refusals,
 )

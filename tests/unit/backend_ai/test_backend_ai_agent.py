@@ -87,12 +87,14 @@ def secrets(content: str | None = None, check_mode: bool = False, **given: Any) 
 def on_host(host: dict[str, Any] | None = None, **given: Any) -> dict[str, Any]:
     """The plan after a host was read."""
     read = {**HOST, **(host or {})}
-    results = {
-        "interpreter": {"stdout": read["python"]},
-        "docker": {"stdout": read["docker"]},
-        **{name: {"stat": {"exists": read[name]}} for name in ("directory", "home")},
-        "check_mode": read["check_mode"],
+    needed = PLANNER.needs(variables(**given))
+    there = zip(needed.files, (read["directory"], read["home"]), strict=True)
+    printed = zip(needed.commands, (read["python"], read["docker"]), strict=True)
+    readings = {
+        "files": {path: "" if exists else None for path, exists in there},
+        "commands": [{"argv": [*argv], "stdout": text} for argv, text in printed],
     }
+    results = {"readings": readings, "check_mode": read["check_mode"]}
     return stage("host", results, given, facts(read["gpus"], read["recorded"]))
 
 

@@ -13,13 +13,11 @@ import pytest
 import yaml
 from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.distributions import PLATFORMS
 from ansible_collections.gpu.fleet.plugins.module_utils._packages.run import _FORMS
-from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import platform_of
-from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import PreflightHost, check_site
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan, RequestError, in_order
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.docker import PLANNER, pull_error
 
 from tests.conftest import ROOT
+from tests.unit.site.known import check, known
 
 DEFAULTS = yaml.safe_load((ROOT / "roles" / "docker" / "defaults" / "main.yml").read_text(encoding="utf-8"))
 
@@ -847,6 +845,4 @@ def test_an_empty_password_is_refused_by_the_role_and_the_playbook(password: str
     given: dict[str, Any] = {"docker_registries": [registry]}
     (refusal,) = plan(**given)["refusals"]
     assert refusal.startswith("docker_registries has neither username and password nor ca for r.example;")
-    host = PreflightHost(platform=platform_of(NOBLE), packages={})
-    tables = RoleData.read().tables
-    assert check_site(["docker"], {**DEFAULTS, **given}, host, tables).refusals == (refusal,)
+    assert check(["docker"], {**DEFAULTS, **given}, known(NOBLE, packages={})).refusals == (refusal,)

@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import platform_of
-from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import PreflightHost, check_site
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import variables_of
 
 from tests.unit.cuda.test_cuda_plan import cuda, cudnn
 from tests.unit.plays import run_play
+from tests.unit.site.known import check, known
 
 pytestmark = pytest.mark.plays
 
@@ -453,8 +452,8 @@ OF_VARIABLES = (
 def test_the_site_playbook_refuses_the_same_in_the_same_words(name: str, messages: dict[bool, dict[str, str]]) -> None:
     role, variables, (suite, _driver, _gpu), _words = REFUSALS[name]
     files = RoleData.read()
-    host = PreflightHost(platform_of(_facts(suite, "", None)), packages={}, gpu_count=1)
-    refusals = check_site([role], {**files.defaults(variables_of([role])), **variables}, host, files.tables).refusals
+    host = known(_facts(suite, "", None), packages={})
+    refusals = check([role], {**files.defaults(variables_of([role])), **variables}, host).refusals
     assert "; ".join(refusals) == messages[False][name].partition(": ")[2]
 
 

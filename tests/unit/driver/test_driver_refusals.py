@@ -10,13 +10,12 @@ import sys
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import platform_of
-from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import PreflightHost, check_site
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import variables_of
 
 from tests.unit.driver.plans import DEBIAN, EL, UBUNTU, facts
 from tests.unit.plays import run_play
+from tests.unit.site.known import check, known
 
 pytestmark = pytest.mark.plays
 
@@ -112,6 +111,5 @@ def test_the_role_and_the_playbook_refuse_in_the_same_words(case: str, messages:
     assert host.startswith("host")
     assert [part for part in parts if part not in message] == []
     files, roles = RoleData.read(), ["nvidia_driver"]
-    known = PreflightHost(platform_of(system), gpu_count=2)
-    found = check_site(roles, {**files.defaults(variables_of(roles)), **variables}, known, files.tables)
+    found = check(roles, {**files.defaults(variables_of(roles)), **variables}, known(system))
     assert "; ".join(found.refusals) == message

@@ -10,8 +10,6 @@ import sys
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import platform_of
-from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import PreflightHost, check_site
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import variables_of
 
@@ -25,6 +23,7 @@ from tests.unit.repository.test_repository_variables import (
     facts_of,
     planned,
 )
+from tests.unit.site.known import check, known
 
 pytestmark = pytest.mark.plays
 
@@ -214,6 +213,5 @@ def test_the_site_playbook_refuses_the_same_in_the_same_words(name: str, reporte
     )
     files = RoleData.read()
     values = {**files.defaults(variables_of([role])), **chosen, **variables}
-    on = PreflightHost(platform=platform_of(facts_of(host)), architecture=host[2], gpu_count=1)
-    refusals = check_site([role], values, on, files.tables).refusals
+    refusals = check([role], values, known({**facts_of(host), "architecture": host[2]})).refusals
     assert "; ".join(refusals) == reported[name].partition(": ")[2]

@@ -43,6 +43,18 @@ if "GPU_FLEET_MOCK_LOG" in os.environ:
         log.write(module + "\t" + json.dumps(arguments) + "\n")
     if isinstance(results.get(module), list):
         results[module] = results[module][min(earlier, len(results[module]) - 1)]
+if module == "host_facts" and '"reads"' in payload and module in results:
+    import ast
+    parameters = re.search("^(?:params=| +ANSIBALLZ_PARAMS = )(.*?),?$", payload, re.M)[1]
+    needed = json.loads(ast.literal_eval(parameters))["ANSIBLE_MODULE_ARGS"].get("reads") or dict(files=[], commands=[])
+    printed = results.get("printed", {{}})
+    results[module]["readings"] = dict(
+        files={{path: None for path in needed["files"]}},
+        commands=[
+            dict(argv=argv, stdout=next((text for name, text in printed.items() if name in " ".join(argv)), ""))
+            for argv in needed["commands"]
+        ],
+    )
 if module in results:
     print(json.dumps(results[module]))
 else:
@@ -91,6 +103,17 @@ ROOM: Mapping[str, Any] = {
     "read_only": False,
     "free_inodes": 6_000_000,
 }
+
+
+PRINTED: Mapping[str, str] = {
+    "sysctl": "user.max_user_namespaces = 96365\nkernel.unprivileged_userns_clone = 1\n",
+    "slurmd -C": "NodeName=gpu1 CPUs=2 Boards=1 SocketsPerBoard=1 CoresPerSocket=2 ThreadsPerCore=1",
+    "slurmd -V": "slurm 24.11.5",
+    "lscpu": "0,0,0\n1,1,0",
+    "ensurepip": "3.13.5",
+    "docker info": '{"runc": {}, "nvidia": {}}',
+}
+"""What commands that planners need print, by a part of the command, where no role refuses anything."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +165,7 @@ class MockHost:
                 "gpu_operator": dict(self.operator),
                 "prediction": state if self.nvidia_smi["available"] else None,
             },
+            "printed": PRINTED,
             **self.results,
         }
 

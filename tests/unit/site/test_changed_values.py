@@ -20,18 +20,20 @@ from typing import Any
 import pytest
 import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible_collections.gpu.fleet.plugins.action.host_facts import _plans, _work
 from ansible_collections.gpu.fleet.plugins.action.role_plan import planned
 from ansible_collections.gpu.fleet.plugins.module_utils._state.module import ARGUMENT_SPEC
 from ansible_collections.gpu.fleet.plugins.module_utils._state.run import NO_EVIDENCE
+from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import Preflight
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import gpu_state, nvidia_repository
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Needs, Plan
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import options_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_containers_engines import LABEL, ROLE
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import REPOSITORY_ROLE, WITH_PLAN
 
 from tests.conftest import ROOT
 from tests.unit.site.converged import CUDA, NVIDIA_SMI, PACKAGES
+from tests.unit.site.known import check, read
 from tests.unit.site.mock_host import MockHost
 from tests.unit.site.test_refusals_both_ways import FIRST
 from tests.unit.site.test_variables import FILES, NEEDED
@@ -230,15 +232,19 @@ def is_work_by_the_repositories(name: str) -> bool:
     return any(plan.has_work for plan in _repositories(after, facts).values())
 
 
+def _planned(role: str, variables: Mapping[str, Any], facts: Mapping[str, Any]) -> Preflight:
+    return check([role], variables, {"ansible_facts": facts, "missing_users": [], "gpu_operator": {}})
+
+
 def is_work_by_the_plan(role: str, name: str) -> bool:
     before, after = variables_around(role, name)
     facts = facts_with({}, packages={}) if before[f"{role}_state"] == "absent" else _converged(role, name, before)
 
     def work(variables: Mapping[str, Any]) -> list[str]:
         known = {**facts, **_domain(variables)}
-        plans = _plans([role], variables, known, check_mode=False)
-        assert plans[role].refusals == ()
-        return _work([role], plans, variables, known)
+        found = _planned(role, variables, known)
+        assert found.plans[role].refusals == ()
+        return list(found.work)
 
     assert work(before) == []
     return work(after) == [role]
@@ -252,7 +258,7 @@ def _domain(variables: Mapping[str, Any]) -> dict[str, Any]:
 def _converged(role: str, name: str, variables: Mapping[str, Any]) -> dict[str, Any]:
     """The facts of a host on which the role has run."""
     facts = facts_with({})
-    inputs = {role: _plans([role], variables, {**facts, **_domain(variables)}, check_mode=False)[role].inputs}
+    inputs = {role: _planned(role, variables, {**facts, **_domain(variables)}).plans[role].inputs}
     needed = {**variables, "nvidia_repository_needed_by": role}
     repositories = _repositories(needed, facts, "cuda", "container_toolkit")
     inputs |= {record: plan.inputs for record, plan in repositories.items()}
@@ -300,27 +306,18 @@ _VERDICT = {
     **{"verdict": "fail", "remedy": "none", "driver_version": "580.95.05", "time": "2026-11-28T10:00:00Z"},
     **{"gpus": [], "kernel_log": {"xids": []}, "findings": [_FINDING]},
 }
-_AGENT = {
-    **{"interpreter": {"stdout": "3.13.5"}, "docker": {"stdout": '{"nvidia": {}}'}, "check_mode": False},
-    **{name: {"stat": {"exists": False}} for name in ("directory", "home")},
-}
 _LOG = (ROOT / "tests/unit/backend_ai/fixtures/26.9.6/started_without_cuda.txt").read_text()
 _GPU = {**NVIDIA_SMI["gpus"][0], "minor_number": 0, "pci_bus_id": "00000000:18:00.0"}
 _DEVICES = [r"PCI\VEN_10DE&DEV_26B9&SUBSYS_185110DE&REV_A1\4&1B2C&0&0008"]
 STAGES: Mapping[str, Mapping[str, Mapping[str, Any] | Callable[[Any], Mapping[str, Any]]]] = {
     "backend_ai_agent": {
         "plan": {},
-        "host": _AGENT,
+        "host": {"check_mode": False},
         "secrets": {"present": {}, "check_mode": False},
         "reported": {"log": {"stdout": _LOG}, "health": {"status": 200}},
     },
     "enroot": {
-        "request": {},
-        "plan": lambda done: {
-            "present": [{"item": path, "stat": {"exists": False}} for path in done["request"].tasks["paths"]],
-            "read": [{"stdout": text} for text in ("", "slurm 24.11.5")][: len(done["request"].tasks["commands"])],
-            "check_mode": True,
-        },
+        "plan": {"check_mode": True},
         "plugin": {"files": [{}, {}, {}], "check_mode": True},
     },
     "gpu_containers": {
@@ -338,7 +335,7 @@ STAGES: Mapping[str, Mapping[str, Mapping[str, Any] | Callable[[Any], Mapping[st
     "gpu_monitoring": {"plan": {}, "prometheus": {"dashboard": "{}"}},
     "gpu_workload": {"plan": {}, "runs": {"engine": _ENGINE}},
     "kubernetes_node": {"request": {"host": "gpu1"}, "cluster": {}, "plan": {"operator": {}}, "cap": _HEARD},
-    "slurm_gres": {"plan": {**FIRST["slurm_gres"][1], "gpus": [_GPU]}},
+    "slurm_gres": {"plan": FIRST["slurm_gres"][1]},
     "windows_gpu": {
         "request": {},
         "plan": {
@@ -367,8 +364,13 @@ def is_work_by_the_tasks(role: str, name: str) -> bool:
 
 def _stages(role: str, variables: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
     done: dict[str, Any] = {}
+    needs = PLANNERS[role].needs(variables) if role in PLANNERS else Needs()
+    readings = {"readings": read(needs)} if needs.as_dict() else {}
+    known = {**facts, "nvidia_smi": {**facts["nvidia_smi"], "gpus": [_GPU]}} if role == "slurm_gres" else facts
     for stage, given in STAGES[role].items():
-        done[stage] = planned(role, stage, variables, facts, given(done) if callable(given) else given)
+        done[stage] = planned(
+            role, stage, variables, known, {**(given(done) if callable(given) else given), **readings}
+        )
     return done
 
 

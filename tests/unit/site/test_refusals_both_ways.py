@@ -20,7 +20,7 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.gpu.fleet.plugins.action.role_plan import planned
 from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import check_forms
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import gpu_containers, nvidia_repository
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan, RequestError
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Needs, Plan, RequestError
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import options_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import (
@@ -32,6 +32,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import (
 
 from tests.conftest import ROOT
 from tests.unit.mistakes.test_mistakes import MISTAKES
+from tests.unit.site.known import read
 from tests.unit.site.mock_host import MockHost
 from tests.unit.site.test_variables import FILES, NEEDED, VALUES, host, preflight
 
@@ -104,16 +105,13 @@ FACTS: Mapping[str, Any] = {
     name.removeprefix("ansible_"): value for name, value in _HOST.modules()["host_facts"]["ansible_facts"].items()
 }
 FIRST: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "enroot": ("request", {}),
+    "enroot": ("plan", {"readings": {}, "check_mode": False}),
     "kubernetes_node": ("request", {"host": "gpu1"}),
     WINDOWS_ROLE: ("request", {}),
     "gpu_health": ("plan", {"check_mode": False, "facts_are_read": True, "is_converged": False, "toolkit": {}}),
     "slurm_gres": (
         "plan",
-        {
-            **{"gpus": [], "topology": [], "mig_minors": "", "version": "slurm 24.11.5", "cpus": "0,0,0\n1,1,0"},
-            "hardware": "NodeName=gpu1 CPUs=2 Boards=1 SocketsPerBoard=1 CoresPerSocket=2 ThreadsPerCore=1",
-        },
+        {"mig_minors": ""},
     ),
 }
 """The first stage of roles that need more than their variables and facts, and what tasks give it."""
@@ -137,6 +135,9 @@ def alone(role: str, given: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _first_plan(role: str, variables: Mapping[str, Any], given: Mapping[str, Any] | None = None) -> Plan:
     stage, found = FIRST.get(role, ("plan", given or {}))
+    if role in ("enroot", "slurm_gres"):
+        needs = PLANNERS[role].needs(variables) if not check_forms([role], variables, FILES.tables) else Needs()
+        found = {**found, "readings": read(needs)}
     try:
         result = planned(role, stage, variables, FACTS, found)
     except RequestError as error:

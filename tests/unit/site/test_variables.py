@@ -10,12 +10,9 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import platform_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import (
     Preflight,
-    PreflightHost,
     check_forms,
-    check_site,
     requested_roles,
 )
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
@@ -31,11 +28,12 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import (
 )
 
 from tests.conftest import ROOT
+from tests.unit.site.known import check, known
 
 FILES = RoleData.read()
 MESSAGE_LENGTH = 300
 # Variables without a default that the role could run with.
-NEEDED = {
+NEEDED: dict[str, Any] = {
     "backend_ai_agent_version": "26.9.6",
     "backend_ai_agent_address": "10.0.0.7",
     "backend_ai_agent_etcd_addresses": ["etcd1:2379"],
@@ -43,40 +41,44 @@ NEEDED = {
 }
 
 
-def platform(distribution: str, version: str, family: str = "Debian") -> dict[str, Any]:
-    return platform_of(
-        {
-            "distribution": distribution,
-            "distribution_version": version,
-            "distribution_major_version": version.split(".", maxsplit=1)[0],
-            "os_family": family,
-        }
-    )
+def system(distribution: str, version: str, family: str = "Debian") -> dict[str, Any]:
+    return {
+        "distribution": distribution,
+        "distribution_version": version,
+        "distribution_major_version": version.split(".", maxsplit=1)[0],
+        "distribution_release": "",
+        "os_family": family,
+    }
 
 
-DEBIAN = platform("Debian", "12.11")
-UBUNTU = platform("Ubuntu", "24.04")
-ROCKY_10 = platform("Rocky", "10.0", "RedHat")
-UBUNTU_26 = platform("Ubuntu", "26.04")
+DEBIAN = system("Debian", "12.11")
+UBUNTU = system("Ubuntu", "24.04")
+ROCKY_10 = system("Rocky", "10.0", "RedHat")
+UBUNTU_26 = system("Ubuntu", "26.04")
 
 
-def host(**known: Any) -> PreflightHost:
-    packages = {name: [{"version": "99.0"}] for name in known.pop("packages", ())}
-    return PreflightHost(**{"platform": DEBIAN, "packages": packages, "gpu_count": 2, **known})
+def host(of: Mapping[str, Any] = DEBIAN, **given: Any) -> dict[str, Any]:
+    packages = {name: [{"version": "99.0"}] for name in given.pop("packages", ())}
+    return known(of, packages=packages, **given)
 
 
-def preflight(given: Mapping[str, Any], on: PreflightHost | None = None, roles: tuple[str, ...] = ROLES) -> Preflight:
+def preflight(
+    given: Mapping[str, Any], on: Mapping[str, Any] | None = None, roles: tuple[str, ...] = ROLES
+) -> Preflight:
     refusals = check_forms(roles, given, FILES.tables)
     if refusals:
         return Preflight(refusals=refusals)
-    return check_site(roles, {**FILES.defaults(variables_of(roles)), **NEEDED, **given}, on or host(), FILES.tables)
+    found = on or host()
+    values = {**FILES.defaults(variables_of(roles)), **NEEDED, **given}
+    if found["ansible_facts"]["ansible_os_family"] == "RedHat" and "enroot_packages" not in given:
+        values["enroot_packages"] = [{**NEEDED["enroot_packages"][0], "url": "https://example.com/enroot.rpm"}]
+    return check(roles, values, found)
 
 
-@pytest.mark.parametrize(
-    "found", [DEBIAN, UBUNTU, platform("Debian", "13"), platform("Rocky", "9.4", "RedHat"), ROCKY_10]
-)
+@pytest.mark.parametrize("found", [DEBIAN, UBUNTU, system("Debian", "13"), system("Rocky", "9.4", "RedHat"), ROCKY_10])
 def test_defaults_are_in_order(found: dict[str, Any]) -> None:
-    assert preflight({}, host(platform=found)) == Preflight(roles=ROLES)
+    checked = preflight({}, host(found))
+    assert (checked.roles, checked.refusals) == (ROLES, ())
 
 
 GPUS_OF_LAYOUTS = (
@@ -337,19 +339,19 @@ def test_runtimes_are_installed_or_will_be(
 
 
 def test_a_repository_whose_key_is_not_known_needs_its_fingerprint() -> None:
-    assert preflight({}, host(platform=UBUNTU_26)).refusals == ()
+    assert preflight({}, host(UBUNTU_26)).refusals == ()
     given: dict[str, Any] = {"nvidia_repository_cuda": {"fingerprints": []}}
-    refusals = preflight(given, host(platform=UBUNTU_26)).refusals
+    refusals = preflight(given, host(UBUNTU_26)).refusals
     assert len(refusals) == 1
     assert "nvidia_repository_cuda.fingerprints" in refusals[0]
     # An unmanaged driver is kept, and nothing is downloaded for it.
     kept = ("nvidia_driver", "gpu_state")
-    assert preflight(given, host(platform=UBUNTU_26, has_driver=True), kept).refusals == ()
-    assert len(preflight(given, host(platform=UBUNTU_26), kept).refusals) == 1
+    assert preflight(given, host(UBUNTU_26, has_driver=True), kept).refusals == ()
+    assert len(preflight(given, host(UBUNTU_26), kept).refusals) == 1
 
 
 def test_a_repository_of_ubuntu() -> None:
-    assert preflight({"nvidia_driver_source": "ppa"}, host(platform=UBUNTU)).refusals == ()
+    assert preflight({"nvidia_driver_source": "ppa"}, host(UBUNTU)).refusals == ()
     assert "PPA is for Ubuntu" in preflight({"nvidia_driver_source": "ppa"}).refusals[0]
 
 
@@ -361,7 +363,7 @@ REST = tuple(role for role in ROLES if role not in GPU_ROLES)
 @pytest.mark.parametrize("expected", [None, 0])
 def test_a_host_without_a_gpu_leaves_the_parts_for_gpus_out(expected: int | None) -> None:
     found = preflight({"gpu_fleet_expected_gpus": expected}, host(gpu_count=0))
-    assert found == Preflight(roles=REST, without_gpu=GPU_ROLES)
+    assert (found.roles, found.without_gpu, found.refusals) == (REST, GPU_ROLES, ())
     assert REST == ("cuda", "cudnn", "docker", "enroot")
 
 

@@ -45,15 +45,13 @@ def planned(
 ) -> Any:
     """The plan for a host with these files, each with its sha256."""
     chosen = variables(**given)
-    requested = PLANNER.stages["request"](chosen, {}, {}).as_dict()  # type: ignore[union-attr]
-    there = files or {}
-    present = [
-        {"item": path, "stat": {"exists": True, "checksum": there[path]} if path in there else {"exists": False}}
-        for path in requested["paths"]
-    ]
-    read = [{"stdout": kernel}, {"stdout": slurm}][: len(requested["commands"])]
-    found = {"present": present, "read": read, "check_mode": check_mode}
-    return PLANNER.stages["plan"](chosen, facts or DEBIAN, found)
+    needed = PLANNER.needs(chosen)
+    commands = zip(needed.commands, (kernel, slurm), strict=False)
+    readings = {
+        "files": {path: (files or {}).get(path) for path in needed.files},
+        "commands": [{"argv": [*argv], "stdout": text} for argv, text in commands],
+    }
+    return PLANNER.stages["plan"](chosen, facts or DEBIAN, {"readings": readings, "check_mode": check_mode})
 
 
 FILE = "/var/cache/gpu-fleet-enroot/enroot_4.1.2-1_amd64.deb"

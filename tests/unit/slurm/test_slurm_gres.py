@@ -58,12 +58,18 @@ def planned(release: str = "24.11.5", detection: str = "explicit", **given: Any)
     }
     assert given.keys() <= request.keys() | found.keys()
     variables = {f"slurm_gres_{name}": given.get(name, value) for name, value in request.items()}
-    return stage("plan", {name: given.get(name, value) for name, value in found.items()}, variables)
+    read = {name: given.get(name, value) for name, value in found.items()}
+    printed = zip(PLANNER.needs(variables).commands, (read["hardware"], read["version"], read["cpus"]), strict=False)
+    readings = {"commands": [{"argv": [*argv], "stdout": text} for argv, text in printed]}
+    facts = {"nvidia_smi": {"gpus": read["gpus"], "topology": read["topology"]}}
+    return stage("plan", {"readings": readings, "mig_minors": read["mig_minors"]}, variables, facts)
 
 
-def stage(name: str, found: dict[str, Any], variables: dict[str, Any] | None = None) -> dict[str, Any]:
+def stage(
+    name: str, found: dict[str, Any], variables: dict[str, Any] | None = None, facts: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """What tasks register, or would without its refusals."""
-    plan = PLANNER.stages[name](variables or {}, {}, found)
+    plan = PLANNER.stages[name](variables or {}, facts or {}, found)
     assert isinstance(plan, Plan)
     return plan.as_dict()
 

@@ -8,26 +8,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import platform_of
-from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import PreflightHost, check_site
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_state import PLANNER
 
+from tests.unit.site.known import check, known
+
 FILES = RoleData.read()
 ROLE = ("gpu_state",)
 DEFAULTS = FILES.defaults(ROLE)
-HOST = PreflightHost(
-    platform_of(
-        {
-            "distribution": "Debian",
-            "distribution_version": "13",
-            "distribution_major_version": "13",
-            "os_family": "Debian",
-        }
-    ),
-    gpu_count=2,
-)
 HOOKS = {"gpu_state_hooks_before": ["/a.yml"], "gpu_state_hooks_after": ["/b.yml"]}
 RUN = {
     **dict.fromkeys(("changed", "gpus_changed", "reboot_required", "reboot_tried", "awaits_reboot"), False),
@@ -157,7 +146,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 def test_the_site_playbook_refuses_the_same_in_the_same_words(variables: dict[str, Any], words: str) -> None:
     refusals = planned(variables, is_first=True).refusals
     assert words in "; ".join(refusals)
-    assert refusals == check_site(ROLE, {**DEFAULTS, **variables}, HOST, FILES.tables).refusals
+    assert refusals == check(ROLE, {**DEFAULTS, **variables}, known()).refusals
 
 
 @pytest.mark.parametrize("value", [True, "true", "yes", 1, "1", "t", False, "off", "0", 0, "n"])
