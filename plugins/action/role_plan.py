@@ -155,7 +155,7 @@ def planned(
 
 
 def _needs(role: str, variables: Mapping[str, Any]) -> dict[str, Any]:
-    """What is to be read for the role besides facts; nothing where its variables have another form, or are refused."""
+    """Readings of the role besides facts; nothing where its variables have another form, or are refused."""
     values = _converted_by_name(role, variables, variables)
     return {} if check_forms([role], values, _FILES.tables) else PLANNERS[role].needs(values).as_dict()
 

@@ -191,8 +191,8 @@ options:
     default: []
   ignore_vulnerabilities:
     description:
-      - Vulnerabilities of the driver that are known and accepted on this host, by their CVE names, or all of a bulletin of
-        NVIDIA by its number, such as V(5861).
+      - Vulnerabilities of the driver that are known and accepted on this host, by their CVE names, or all of a bulletin
+        of NVIDIA by its number, such as V(5861).
     type: list
     elements: str
     default: []

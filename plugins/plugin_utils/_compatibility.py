@@ -375,7 +375,7 @@ def _mig_of_gpus(request: CompatibilityRequest, found: Findings) -> None:
 
 
 def _defects(request: CompatibilityRequest, found: Findings) -> None:
-    """Note what is known to go wrong with the driver on these GPUs."""
+    """Note known defects of the driver on these GPUs."""
     for defect in DEFECTS:
         names = dict.fromkeys(gpu.name for gpu in request.gpus if gpu.chip and gpu.chip.name in defect.chips)
         if names and request.driver in defect.versions:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What may be installed on machines whose driver is not that of their distribution. Private to this collection."""
+"""What may be installed on machines whose driver does not come from their distribution. Private to this collection."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DGX = "https://docs.nvidia.com/dgx/"
 def against_driver(facts: Mapping[str, str], source: str, may_install: bool) -> str:
     """Why no driver of a source is installed on a machine with these facts; empty where nothing is against it.
 
-    `may_install`: whether the source is that of the distribution, which DGX OS is as well.
+    `may_install`: whether the source is the distribution, which DGX OS is as well.
     """
     kind, dgx = facts.get("virtualization", ""), facts.get("dgx_os", "")
     if kind in _DRIVERS:

@@ -106,7 +106,7 @@ def check_forms(roles: Collection[str], given: Mapping[str, Any], tables: Tables
 
 
 def needs_of(roles: Sequence[str], variables: Mapping[str, Any]) -> Needs:
-    """What is read on a host for the plans of these roles besides facts."""
+    """Readings of a host for the plans of these roles, besides facts."""
     found = Needs()
     for role in roles:
         try:
@@ -125,7 +125,7 @@ def check_site(
     facts: Mapping[str, Any] | None = None,
     check_mode: bool = False,
 ) -> Preflight:
-    """Which roles run on a host, what they plan, and what is wrong, before the first change.
+    """Which roles run on a host, their plans and their refusals, before the first change.
 
     `variables` has all of the roles, in the documented form. `observed` is the result of the module host_facts, `facts`
     what the play knows besides its facts.
@@ -233,7 +233,7 @@ class _Repositories:
         return bool(name) and self._plan(name, role).has_work
 
     def refusals(self, roles: Collection[str]) -> Iterator[str]:
-        """What is wrong with the repositories that the roles add, and with the keys that sign them."""
+        """Refusals of the repositories that the roles add, and of the keys that sign them."""
         for name, role in self._named(roles).items():
             yield from self._plan(name, role).refusals
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run the steps against an inventory, after the person has agreed, and say what each showed."""
+"""Run the steps against an inventory, after the person has agreed, and report what each showed."""
 
 from __future__ import annotations
 

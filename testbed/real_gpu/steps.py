@@ -24,7 +24,7 @@ class Step:
     playbook: str
     expected: Expectation = "a run"
     arguments: tuple[str, ...] = ()
-    says: str = ""
+    words: str = ""
     """For a refusal: words of its message."""
 
 
@@ -32,8 +32,8 @@ def _ours(name: str) -> str:
     return f"testbed/real_gpu/playbooks/{name}.yml"
 
 
-def _site(title: str, expected: Expectation, *arguments: str, says: str = "") -> Step:
-    return Step(f"site.yml {title}", "playbooks/site.yml", expected, arguments, says)
+def _site(title: str, expected: Expectation, *arguments: str, words: str = "") -> Step:
+    return Step(f"site.yml {title}", "playbooks/site.yml", expected, arguments, words)
 
 
 READ = Step("Read the GPUs", _ours("read_gpus"))
@@ -80,7 +80,7 @@ def steps(engines: Sequence[str], *, computes: bool, change_gpus: bool) -> tuple
         _site("after the repair", "no changes"),
         *containers,
         Step("Containers that run", _ours("running"), "changes"),
-        _site("does not stop them", "a refusal", "--extra-vars", options, says="would stop the running containers"),
+        _site("does not stop them", "a refusal", "--extra-vars", options, words="would stop the running containers"),
         Step("Containers after systemctl daemon-reload", _ours("daemon_reload")),
         Step("Containers removed", _ours("running"), "changes", ("--extra-vars", "gpu_containers_state=absent")),
         Step("Metrics of the exporter", _ours("metrics"), "changes"),
@@ -112,9 +112,9 @@ def judge(step: Step, status: int, document: Mapping[str, Any] | None) -> list[s
     hosts: Mapping[str, Any] = document["hosts"]
     if step.expected == "a refusal":
         return [
-            f"{name}: expected a refusal with the words {step.says!r}, got {one['message'] or 'none'}"
+            f"{name}: expected a refusal with the words {step.words!r}, got {one['message'] or 'none'}"
             for name, one in hosts.items()
-            if step.says not in (one["message"] or "") or one["changed"]
+            if step.words not in (one["message"] or "") or one["changed"]
         ]
     reasons = [
         f"{name}: {one['status']}: {one['message'] or 'no message'}"
@@ -161,7 +161,7 @@ def changed_settings(before: Mapping[str, Any], after: Mapping[str, Any]) -> lis
 def refusals(hosts: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Why the scenario must not begin, by the facts of nvidia_smi_facts of each host."""
     if not hosts:
-        return ["no host answered; check the inventory and --limit"]
+        return ["no host responded; check the inventory and --limit"]
     reasons = []
     for name, facts in hosts.items():
         if not facts["available"]:

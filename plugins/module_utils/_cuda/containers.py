@@ -100,7 +100,7 @@ def _staleness(
 ) -> Iterable[str]:
     """The parts of a specification that are out of date: the driver, GPUs, MIG instances or numbers of devices.
 
-    The kernel gives nvidia-uvm a major number at each load of the module; `majors` are those of now, with their names.
+    The kernel gives nvidia-uvm a major number at each load of the module; `majors` are the present ones by name.
     """
     versions = set(_DRIVER_LIBRARY.findall(text))
     if driver_version is not None and versions and versions != {driver_version}:

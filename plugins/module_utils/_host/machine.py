@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Machines whose driver is not that of their distribution. Private to this collection."""
+"""Machines whose driver does not come from their distribution. Private to this collection."""
 
 from __future__ import annotations
 

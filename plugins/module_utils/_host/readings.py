@@ -17,7 +17,7 @@ _CHUNK = 1 << 20
 
 
 def read(requested: Mapping[str, Any]) -> dict[str, Any]:
-    """What is there of `files`, by path, and what `commands`, which only read, have printed."""
+    """The `files` that exist, by path, and the output of `commands`, which only read."""
     return {
         "files": {path: _file(path) for path in requested["files"]},
         "commands": _outputs([tuple(map(str, argv)) for argv in requested["commands"] if argv]),
@@ -25,7 +25,7 @@ def read(requested: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _file(path: str) -> str | None:
-    """The SHA-256 of a file, empty for what is no regular file, None where nothing is there or it cannot be read."""
+    """The SHA-256 of a file, empty for anything but a regular file, None where nothing is there or it cannot be read."""
     try:
         with open_regular(path) as file:
             found = hashlib.sha256()

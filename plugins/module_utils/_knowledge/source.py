@@ -12,7 +12,7 @@ from dataclasses import dataclass
 class Source:
     """An address, and the date of the state in which it was read.
 
-    That is the date of what was there, where the source has one (a commit, a version), else the day of reading.
+    It is the date of the source itself, where the source has one (a commit, a version), else the day of reading.
     """
 
     url: str

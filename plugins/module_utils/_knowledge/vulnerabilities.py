@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Known vulnerabilities of NVIDIA's driver, container toolkit and DCGM, by version. Private to this collection.
 
-They are those of NVIDIA's security bulletins (https://github.com/NVIDIA/product-security); those of the driver are its
+They come from NVIDIA's security bulletins (https://github.com/NVIDIA/product-security); the driver has its
 rows of data center GPUs ("Tesla") on Linux. A branch without an entry is not in the bulletin's table: nothing is stated
 about its versions.
 """
@@ -83,7 +83,7 @@ def _several(names: tuple[str, ...]) -> str:
 
 
 def known(product: str, version: str, branch: str = "", accepted: Collection[str] = ()) -> Known:
-    """What is known against a version, without the vulnerabilities and the bulletins that are `accepted`."""
+    """Vulnerabilities of a version, without the vulnerabilities and the bulletins that are `accepted`."""
     lacking = [
         (one, tuple(name for name, without in one.names.items() if branch not in without and name not in accepted))
         for one in BULLETINS

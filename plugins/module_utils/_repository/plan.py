@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What makes a host's repository as requested: pure, from what was read to the steps. Private to this collection."""
+"""The steps from a host's repository to the requested one, as pure functions. Private to this collection."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MODE = 0o644
 
 @dataclass(frozen=True)
 class File:
-    """A file as it is on the host. What is no regular file has no content, and counts as another one."""
+    """A file as it is on the host. Anything but a regular file has no content, and counts as another file."""
 
     content: bytes
     mode: int
@@ -26,9 +26,9 @@ class File:
 
 @dataclass(frozen=True)
 class Observed:
-    """What was read of a host.
+    """Readings of a host.
 
-    `files`: those of the repository and the old ones, None for one that is not there. `entries`: other files of
+    `files`: the files of the repository and the old ones, None for one that is not there. `entries`: other files of
     sources. `keys`: in the installed key file. `trusted`: by file, the keys that apt takes for each repository.
     `rpm_keys`: versions of rpm's packages gpg-pubkey, the end of a fingerprint in small letters. `packages`: those of
     `old_packages` that are installed. `missing`: packages that reading a key over https needs. `lists`: the package

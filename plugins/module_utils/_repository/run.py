@@ -47,7 +47,7 @@ _RPM_KEY = re.compile(r"[0-9a-f]{8,40}")
 
 @dataclass(frozen=True)
 class Fetched:
-    """A response: its HTTP status, None for a file, what is wrong, and the content, None where there is none."""
+    """A response: its HTTP status, None for a file, its error, and the content, None where there is none."""
 
     status: int | None
     message: str
@@ -383,7 +383,7 @@ def _apply(request: Request, found: Plan, verified: Verified | None, host: Host)
 
 
 def _change_rpm(request: Request, found: Plan, host: Host) -> None:
-    """Remove keys from rpm, and have it trust those of the installed file."""
+    """Remove keys from rpm, and make it trust the keys of the installed file."""
     rpm, before = find_executable("rpm"), _rpm_keys(host) if found.erased_keys or found.imported_keys else ()
     if found.erased_keys:
         what = request.message(f"cannot remove the keys {', '.join(found.erased_keys)} from rpm")

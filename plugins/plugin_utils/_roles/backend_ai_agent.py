@@ -625,7 +625,7 @@ def _found(request: Request, facts: Mapping[str, Any], read: Readings, check_mod
 
 
 def _refusals(variables: Mapping[str, Any], facts: Mapping[str, Any], outlook: Outlook) -> Iterable[str]:
-    """What is wrong, by what is known before the first change."""
+    """Refusals before the first change of the run."""
     request = Request.read(variables)
     if not request.is_present or request.refusals:
         return request.refusals

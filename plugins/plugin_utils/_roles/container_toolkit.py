@@ -437,7 +437,7 @@ def _listed(value: Any) -> Sequence[Any]:
 
 
 def against(version: str, accepted: Collection[str] = ()) -> Known:
-    """What is known against a version of the toolkit, such as 1.17.3 or 1.17.3-1."""
+    """Vulnerabilities of a version of the toolkit, such as 1.17.3 or 1.17.3-1."""
     return known(_vulnerabilities.TOOLKIT, version, accepted=accepted)
 
 

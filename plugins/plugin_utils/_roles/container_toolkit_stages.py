@@ -302,7 +302,7 @@ def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping
 
 
 def _refusals(variables: Mapping[str, Any], facts: Mapping[str, Any], outlook: Outlook) -> Sequence[str]:
-    """What is wrong whatever GPUs and specifications the host will have, where its packages are known."""
+    """Refusals, whatever GPUs and specifications the host will have, where its packages are known."""
     if facts["packages"] is None:
         return ()
     # The role docker brings these engines, or newer ones.

@@ -61,7 +61,7 @@ class Needs:
     commands: tuple[tuple[str, ...], ...] = ()
 
     def __add__(self, other: Needs) -> Needs:
-        """Those of both."""
+        """The readings of both."""
         files, commands = (*self.files, *other.files), (*self.commands, *other.commands)
         return Needs(tuple(dict.fromkeys(files)), tuple(dict.fromkeys(commands)))
 
@@ -89,7 +89,7 @@ class Readings:
         return self.files[path] is not None
 
     def sha256(self, path: str) -> str:
-        """That of a file, empty for anything else."""
+        """The SHA-256 of a file, empty for anything else."""
         return str(self.files[path] or "")
 
     def output(self, argv: Sequence[str], stream: str = "stdout") -> str:
@@ -99,7 +99,7 @@ class Readings:
 
 @dataclass(frozen=True)
 class Outlook:
-    """What is known before the first change of a run, besides facts.
+    """Known before the first change of a run, besides facts.
 
     coming: the steps of each earlier role that has work: what it installs or changes is not there yet, and no reason
     against this role. missing_users: of docker_users. operator: as of host_facts.

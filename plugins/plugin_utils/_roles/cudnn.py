@@ -361,7 +361,7 @@ def _against_library(entry: Library, request: Request, host: Host, table: Table)
 
 
 def _against_driver(entry: Library, host: Host) -> Iterator[str]:
-    """Why the driver does not run the CUDA of a library; the decision is that of the role cuda."""
+    """Why the driver does not run the CUDA of a library; the role cuda decides."""
     cuda = entry.cuda if "." in entry.cuda else f"{entry.cuda}.0"
     on_driver = CompatibilityRequest(
         gpus=host.gpus, driver=host.driver or None, cuda=cuda, forward_compatibility=host.forward

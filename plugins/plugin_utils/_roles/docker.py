@@ -938,7 +938,7 @@ def _needs(_variables: Mapping[str, Any]) -> Needs:
 
 
 def _refusals(variables: Mapping[str, Any], facts: Mapping[str, Any], outlook: Outlook) -> Sequence[str]:
-    """What is wrong before the package lists are read."""
+    """Refusals before the package lists are read."""
     snap, accounts = any(map(outlook.readings.exists, _SNAPS)), dict.fromkeys(outlook.missing_users, False)
     return plan(Request.read(variables), replace(Host.of(facts), snap=snap, accounts=accounts)).refusals
 

@@ -210,7 +210,7 @@ def _named(variable: str, given: Mapping[Any, Any], names: re.Pattern[str], requ
 
 
 def needs(variables: Mapping[str, Any]) -> Needs:
-    """What is to be read on the host."""
+    """Readings of the host."""
     requested = Request.read(variables)
     if requested.refusals:
         return Needs()
@@ -223,7 +223,7 @@ def needs(variables: Mapping[str, Any]) -> Needs:
 
 
 def refusals(variables: Mapping[str, Any], facts: Mapping[str, Any], outlook: Outlook) -> tuple[str, ...]:
-    """What is wrong, by what is known before the first change."""
+    """Refusals before the first change of the run."""
     requested, read = Request.read(variables), outlook.readings
     if requested.refusals:
         return requested.refusals
@@ -244,7 +244,7 @@ def plan(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[
         return Plan(requested.refusals)
     read, manager = Readings.of(found["readings"]), _manager(facts)
     slurm = _slurm(requested, read)
-    # In check mode the role that installs what is missing has not run.
+    # In check mode the role that installs the missing one has not run.
     coming = {TOOLKIT: ()} if is_true(found["check_mode"]) else {}
     parts = {
         "enroot": _part(requested.packages, read, _enroot_build(requested, manager, read)),

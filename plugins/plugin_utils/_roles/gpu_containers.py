@@ -257,7 +257,7 @@ class Host:
 
 
 def request_refusals(request: Request, host: Host | None = None) -> tuple[str, ...]:
-    """What is wrong with the declarations, whatever the host has where it is not known."""
+    """Refusals of the declarations, whatever the host has where it is not known."""
     return tuple(_all_refusals(request.entries, host or Host()))
 
 

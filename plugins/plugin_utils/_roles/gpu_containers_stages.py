@@ -34,7 +34,7 @@ def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], _found: Mappin
 
 
 def _refusals(variables: Mapping[str, Any], facts: Mapping[str, Any], outlook: Outlook) -> tuple[str, ...]:
-    """What is wrong by the GPUs and by which engines are there, as far as no role before changes them."""
+    """Refusals by the GPUs and the engines, as far as no role before changes them."""
     request, runtimes = Request.read(variables), facts["cuda"]["container_toolkit"].get("runtimes") or {}
     lacking = [name for name in request.used if (runtimes.get(name) or {}).get("installed") is False]
     without = unreadable({"msg": _LACKS}, [{"msg": _LACKS}])

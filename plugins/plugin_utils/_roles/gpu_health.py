@@ -148,7 +148,7 @@ def declared_refusals(role: str, declared: Mapping[str, Any]) -> Iterator[str]:
 
 
 def path_refusals(variable: str, path: str) -> Iterator[str]:
-    """What is wrong with a path on the host, where one is given: a relative one would be in some home directory."""
+    """The refusal of a path on the host, where one is given: a relative one would be in some home directory."""
     if path and not path.startswith("/"):
         yield f"{variable} is {shown(path)}; it has to be an absolute path"
 
@@ -171,7 +171,7 @@ def check_refusals(role: str, options: Mapping[str, Any]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Host:
-    """What is known of the host. `smi` is that of nvidia_smi_facts, `toolkit` and `dcgm` are versions."""
+    """The host. `smi` is the result of nvidia_smi_facts, `toolkit` and `dcgm` are versions."""
 
     smi: Mapping[str, Any]
     record: Mapping[str, Any] = field(default_factory=dict)
@@ -281,7 +281,7 @@ def _notes(host: Host, today: str) -> Sequence[str]:
 
 
 def _vulnerable_dcgm(request: Request, version: str) -> Iterator[str]:
-    """What is known against DCGM. Nothing of it lets a job take the host, so it is no reason against the host."""
+    """Vulnerabilities of DCGM. Nothing of it lets a job take the host, so it is no reason against the host."""
     found = vulnerabilities.known(vulnerabilities.DCGM, version, accepted=request.accepted)
     if found.found:
         yield (
@@ -291,7 +291,7 @@ def _vulnerable_dcgm(request: Request, version: str) -> Iterator[str]:
 
 
 def _vulnerable(request: Request, toolkit: str) -> Iterator[str]:
-    """What is known against the container toolkit, which containers of others reach."""
+    """Vulnerabilities of the container toolkit, which containers of others reach."""
     found = against(toolkit, request.accepted)
     if found.found:
         yield (

@@ -253,11 +253,11 @@ def failed_hooks(failures: Sequence[Mapping[str, Any]]) -> Plan:
 
 
 _OF_A_REMOVAL: tuple[Any, ...] = ("absent", False, None, {})
-"""What decommission.yml sets variables to, in place of those of the inventory."""
+"""What decommission.yml sets variables to, in place of the inventory."""
 
 
 def contradicting(given: Mapping[str, Any]) -> Plan:
-    """Refuses variables of the command line, which precede those of the playbook."""
+    """Refuses variables of the command line, which precede variables of the playbook."""
     names = [
         name for name, value in given.items() if value not in _OF_A_REMOVAL and name != "gpu_fleet_decommission_confirm"
     ]

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """NVIDIA's DRA driver as manifests: GPUs and MIG devices that pods claim. Private to this collection.
 
-Names, rights, paths and environment are those of its Helm chart v0.4.1 with resources.computeDomains.enabled=false
+Names, rights, paths and environment come from its Helm chart v0.4.1 with resources.computeDomains.enabled=false
 (https://github.com/kubernetes-sigs/dra-driver-nvidia-gpu, deployments/helm/dra-driver-nvidia-gpu). Device classes have
 the version v1 of their API, which Kubernetes has since 1.34.
 """

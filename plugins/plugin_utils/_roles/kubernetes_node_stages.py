@@ -144,7 +144,7 @@ def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping
 
 
 def _refusals(variables: Mapping[str, Any], facts: Mapping[str, Any], outlook: Outlook) -> tuple[str, ...]:
-    """What is wrong, by the GPUs and by how the container toolkit is set up, as far as no role before changes them."""
+    """Refusals by the GPUs and by how the container toolkit is set up, as far as no role before changes them."""
     request, gpus = Request.read(variables), outlook.gpus(facts)
     if request.refusals or not request.is_present or not gpus:
         return request.refusals

@@ -275,7 +275,7 @@ def _files(request: Request, host: Host) -> dict[str, Any]:
 
 
 def _removed(request: Request, host: Host, data: Mapping[str, Any]) -> dict[str, Any]:
-    """A recorded repository as signed_repository removes it. The user of a URL has no part in the names of its lists."""
+    """A recorded repository as signed_repository removes it. Names of lists leave out the user of a URL."""
     files = _files(request, host)
     return {
         "name": request.name,

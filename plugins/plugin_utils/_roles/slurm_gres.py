@@ -474,7 +474,7 @@ def _found(request: Request, smi: Mapping[str, Any], read: Readings, mig_minors:
 
 
 def _refusals(variables: Mapping[str, Any], facts: Mapping[str, Any], outlook: Outlook) -> Iterable[str]:
-    """What is wrong, by what is known before the first change: without GPUs no detection is chosen."""
+    """Refusals before the first change of the run: without GPUs no detection is chosen."""
     request = Request.read(variables)
     if request.refusals:
         return request.refusals

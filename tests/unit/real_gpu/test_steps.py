@@ -55,7 +55,7 @@ def document(**host: Any) -> dict[str, Any]:
     ],
 )
 def test_what_is_not_as_expected_is_found(expected: Any, status: int, found: Any, reasons: list[str]) -> None:
-    assert judge(Step("a step", "site.yml", expected, says="would stop"), status, found) == reasons
+    assert judge(Step("a step", "site.yml", expected, words="would stop"), status, found) == reasons
 
 
 def test_the_settings_of_the_gpus_are_compared_by_uuid() -> None:
@@ -70,7 +70,7 @@ def test_the_settings_of_the_gpus_are_compared_by_uuid() -> None:
 def test_it_does_not_begin_on_hosts_that_work_or_have_no_gpu() -> None:
     facts = {"available": True, "message": None, "gpus": [{"uuid": "GPU-a", "processes": []}]}
     assert refusals({"node": facts}) == []
-    assert "no host answered" in refusals({})[0]
+    assert "no host responded" in refusals({})[0]
     busy = {**facts, "gpus": [{"uuid": "GPU-a", "processes": [{"pid": 4711}]}]}
     assert refusals({"node": busy}) == ["node: processes use GPUs (PIDs 4711); end them, or name a host that is free"]
     bare = {"available": False, "message": "no driver is loaded", "gpus": []}
@@ -123,7 +123,7 @@ json.dump({"hosts": {"node": host}}, open(os.environ["GPU_FLEET_RESULT_FILE"], "
 @pytest.fixture(name="program")
 def _program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An ansible-playbook of which each run of site.yml changes the host."""
-    path = tmp_path / "ansible-playbook"
+    path = tmp_path / "program"
     path.write_text(PLAYBOOK)
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("CALLS", str(tmp_path / "calls"))

@@ -57,7 +57,7 @@ def host(**state: Any) -> MockHost:
 def run(
     directory: Path, controller: Controller, playbook: str, hosts: Mapping[str, MockHost], *arguments: str
 ) -> SiteRun:
-    """Run a playbook of a copy of the repository, with no setting but what ansible-core before 2.19 has to be set to."""
+    """Run a playbook of a copy of the repository, with no setting but the one that an old ansible-core needs."""
     shutil.copytree(TEAM, directory)
     (directory / "mocks").mkdir()
     mocks = {name: mock_variables(directory / "mocks" / name, one) for name, one in hosts.items()}
