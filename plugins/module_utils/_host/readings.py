@@ -25,7 +25,7 @@ def read(requested: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _file(path: str) -> str | None:
-    """The SHA-256 of a file, empty for anything but a regular file, None where nothing is there or it cannot be read."""
+    """The SHA-256 of a file, empty for anything but a regular file, None without one or where it cannot be read."""
     try:
         with open_regular(path) as file:
             found = hashlib.sha256()
@@ -39,6 +39,7 @@ def _file(path: str) -> str | None:
 
 
 def _outputs(commands: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
+    commands = [argv for argv in commands if not any("\0" in word for word in argv)]
     results = run_all([(find_executable(argv[0]), *argv[1:]) for argv in commands], _TIMEOUT, _LONGEST_OUTPUT)
     return [
         {"argv": [*argv], "rc": one.rc, "stdout": one.text, "stderr": one.error_text}

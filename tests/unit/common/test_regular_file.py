@@ -130,6 +130,7 @@ OPENED = {
     "module_utils/_nvidia_smi/blockers.py": 1,
     "module_utils/_nvidia_smi/pci.py": 1,
     "module_utils/_packages/run.py": 1,
+    "module_utils/_repository/run.py": 1,
     "module_utils/_state/service.py": 1,
 }
 

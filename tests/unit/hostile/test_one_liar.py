@@ -36,6 +36,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.remedy_run import
 )
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_plan import RollingError
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_run import gate, plan_run
+from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import needs_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._report import inputs, output
 from ansible_collections.gpu.fleet.plugins.plugin_utils._report.model import READ
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import RequestError
@@ -45,6 +46,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._run_result import HostR
 from tests.unit.hostile.lies import LIES, Lie, lies
 from tests.unit.report.fleets import TIME, bases, read_host
 from tests.unit.site.converged import HEALTH, STATE, WITHOUT_CONTAINER, converged
+from tests.unit.site.known import read
 
 NUMBER = 500
 NOW = "2026-05-04T09:00:00Z"
@@ -404,6 +406,7 @@ def test_a_site() -> None:
     returned = {**host.modules()["host_facts"], "prediction": {**STATE, "changed": True}, "health": HEALTH}
     returned["ansible_facts"] = {**host.system, **returned["ansible_facts"]}
     values = {**host_facts._FILES.defaults(variables_of(roles)), **WITHOUT_CONTAINER}
+    returned["readings"] = read(needs_of(roles, values))
 
     def plan(document: Any) -> Mapping[str, Any]:
         found: Mapping[str, Any] = _Site(document)._planned(LIAR, roles, values, [], {})

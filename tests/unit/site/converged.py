@@ -60,7 +60,7 @@ PACKAGES: Mapping[str, str] = {
             "libnvidia-container-tools",
             "libnvidia-container1",
         ),
-        "1.18.0-1",
+        "1.20.0-1",
     ),
 }
 STATE: Mapping[str, Any] = {

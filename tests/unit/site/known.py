@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
+from ansible_collections.gpu.fleet.plugins.plugin_utils._gpu_operator import OnHost
 from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import Preflight, check_site, needs_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Needs
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
@@ -27,6 +29,7 @@ def known(
     records: Mapping[str, Any] | None = None,
     gpu_count: int = 2,
     has_driver: bool = False,
+    operator: OnHost | None = None,
 ) -> dict[str, Any]:
     """The result of the module on a host, by facts of its system without their prefix. Its GPUs decide nothing."""
     smi = {**NVIDIA_SMI, "gpu_count": 0, "gpus": _UNKNOWN, "pci_gpus": [H200] * gpu_count}
@@ -34,6 +37,7 @@ def known(
     host = MockHost({**DEBIAN_12, **own}, smi, CUDA if has_driver else NO_CUDA, {}, records or {}, missing_users)
     observed: dict[str, Any] = host.modules()["host_facts"]
     observed["ansible_facts"]["packages"] = packages
+    observed["gpu_operator"] = asdict(operator or OnHost())
     return observed
 
 

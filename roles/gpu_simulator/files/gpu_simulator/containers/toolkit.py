@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ..state.shapes import Gpu, State
 
-TOOLKIT_VERSION = "1.18.1"
+TOOLKIT_VERSION = "1.20.0"
 CDI_KIND = "nvidia.com/gpu"
 # Names that begin with a digit came with CDI 0.5.0; nvidia-ctk writes the lowest version that has what it needs.
 CDI_VERSION = "0.5.0"
