@@ -445,6 +445,6 @@ def _nvlink(names: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _refused(host: str, refusals: Sequence[str]) -> dict[str, Any]:
-    # ansible-core prints a message as it is, and its parts may be those of a host.
+    # ansible-core prints a message as it is, and a host may have written its parts.
     message = one_line(f"{host}: {'; '.join(refusals)}"[:_LONGEST_MESSAGE])
     return {"failed": True, "changed": False, "msg": message}

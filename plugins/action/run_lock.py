@@ -25,7 +25,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         _validation, options = self.validate_argument_spec(ARGUMENT_SPEC)
         directory = os.path.abspath(os.path.expanduser(options["directory"]))
         path = os.path.join(directory, _FILE)
-        # A task has a process of its own, whose parent is that of the run.
+        # A task has a process of its own, whose parent is the process of the run.
         mine = process_of(os.getppid())
         if self._task.check_mode:
             return result

@@ -52,7 +52,7 @@ def remedy_plan(
 
 
 def _explained(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with its errors as those of a filter."""
+    """The function with its errors as errors of a filter."""
 
     @functools.wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:

@@ -48,6 +48,8 @@ OF_THIS_MACHINE = (
     "mps_client_fault",
     "cdi_stale",
     "gpu_missing",
+    # Of the driver that the simulator was recorded with.
+    "driver_vulnerable",
 )
 
 
