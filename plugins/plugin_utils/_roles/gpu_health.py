@@ -315,8 +315,12 @@ class Proof:
     unproved: tuple[str, ...] = ()
 
 
-def proof(request: Request, host: Host, engine: Mapping[str, Any], probe: Mapping[str, Any], now: str) -> Proof:
-    """What follows from the results of docker_host_info and of docker_container, which is skipped without an engine."""
+def proof(request: Request, host: Host, given: Mapping[str, Any], now: str) -> Proof:
+    """What follows from the results of docker_host_info and of docker_container, which is skipped without an engine.
+
+    `loaded` are the names of the images in the archive, where it was loaded.
+    """
+    engine, probe = given["engine"], given["probe"]
     if "host_info" not in engine:
         why = f"Docker cannot be queried: {engine.get('msg')}; start it, or run the role gpu.fleet.docker"
         return Proof(reasons=(why,))
@@ -324,7 +328,7 @@ def proof(request: Request, host: Host, engine: Mapping[str, Any], probe: Mappin
     worked = probe.get("status", -1) == 0
     output = str((probe.get("container") or {}).get("Output") or "")
     if not worked:
-        return _without_success(request, output, str(probe.get("msg") or ""))
+        return _without_success(request, output, str(probe.get("msg") or ""), given["loaded"])
     uuids = _UUID.findall(output)
     seen = {
         "gpus": sum(one.startswith("GPU-") for one in uuids),
@@ -335,7 +339,7 @@ def proof(request: Request, host: Host, engine: Mapping[str, Any], probe: Mappin
     return Proof(ran=True, worked=True, seen=seen, reasons=tuple(_differences(host, uuids)))
 
 
-def _without_success(request: Request, output: str, message: str) -> Proof:
+def _without_success(request: Request, output: str, message: str, loaded: Sequence[str]) -> Proof:
     text = (output or message).strip()
     # The last line of nvidia-smi, or the message in a response of Docker's API, without address and container.
     line = re.sub(r'^.* Error [(]"(.*)"[)]$', r"\1", text.splitlines()[-1]) if text else "no reason given"
@@ -344,7 +348,11 @@ def _without_success(request: Request, output: str, message: str) -> Proof:
     cause = "" if output else registry_failure(message)
     if not cause:
         return Proof(ran=True, reasons=(f"a container with all GPUs failed: {line}",))
-    why = f"no container was run, which is no verdict about the GPUs: {cause}"
+    why = "no container was run, which is no verdict about the GPUs"
+    if loaded and request.image not in loaded:
+        why += f": the archive {request.archive} has {', '.join(loaded)} and not the image {request.image}"
+        return Proof(ran=True, unproved=(f"{why}; set gpu_health_container_image to an image of the archive",))
+    why = f"{why}: {cause}"
     return Proof(ran=True, unproved=(f"{why}, and the image {request.image} was not pulled ({line}); {_ADVICE}",))
 
 
@@ -454,7 +462,7 @@ def _engine(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapp
 def _proof(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """What the container has shown. Also a failure is recorded, which must not leave an earlier proof."""
     now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    found = proof(Request.read(variables), Host.of(facts), given["engine"], given["probe"], now)
+    found = proof(Request.read(variables), Host.of(facts), given, now)
     return {"shown": asdict(found), "state": "present" if found.worked and not found.reasons else "absent"}
 
 

@@ -252,20 +252,19 @@ def failed_hooks(failures: Sequence[Mapping[str, Any]]) -> Plan:
 # The removal of everything
 
 
+_CONFIRM = "gpu_fleet_decommission_confirm"
 _OF_A_REMOVAL: tuple[Any, ...] = ("absent", False, None, {})
 """What decommission.yml sets variables to, in place of the inventory."""
 
 
 def contradicting(given: Mapping[str, Any]) -> Plan:
     """Refuses variables of the command line, which precede variables of the playbook."""
-    names = [
-        name for name, value in given.items() if value not in _OF_A_REMOVAL and name != "gpu_fleet_decommission_confirm"
-    ]
+    names = [name for name, value in given.items() if value not in _OF_A_REMOVAL and name != _CONFIRM]
     refusal = (
         f"{', '.join(names)} of the command line (-e) would keep what gpu.fleet.decommission removes; nothing was "
         "changed. Run again without it; what the inventory has does not count"
     )
-    return Plan((refusal,) if names else ())
+    return Plan((refusal,) if names else (), tasks={"is_confirmed": read_truth(given.get(_CONFIRM)) is True})
 
 
 def mig_declared(plan_file: str, gpus: Sequence[Mapping[str, Any]]) -> list[str]:

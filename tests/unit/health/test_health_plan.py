@@ -194,7 +194,7 @@ def test_the_image_is_looked_for_by_the_name_that_the_engine_has(image: str, nam
     ],
 )
 def test_gpus_and_mig_devices_of_the_host_are_expected(seen: list[str], reasons: list[str]) -> None:
-    found = stage("proof", {"engine": DOCKER, "probe": printed(*seen)})
+    found = stage("proof", {"engine": DOCKER, "probe": printed(*seen), "loaded": []})
     assert found["shown"]["reasons"] == [f"a container with all GPUs {reason}" for reason in reasons]
     assert found["state"] == ("absent" if reasons else "present")
     counts = [sum(one.startswith(kind) for one in seen) for kind in ("GPU", "MIG")]
@@ -232,15 +232,25 @@ SERVER = 'Error pulling image a:b - 500 Server Error ("Get "https://nvcr.io/v2/"
 def test_an_image_that_cannot_be_pulled_is_no_reason_against_gpus(
     probe: Mapping[str, Any], reason: str, unproved: str
 ) -> None:
-    found = stage("proof", {"engine": DOCKER, "probe": probe})
+    found = stage("proof", {"engine": DOCKER, "probe": probe, "loaded": []})
     shown = found["shown"]
     assert (shown["reasons"], found["state"]) == ([reason] if reason else [], "absent")
     assert [text.startswith(unproved) for text in shown["unproved"]] == [True] * bool(unproved)
     assert shown["seen"] == dict.fromkeys(SEEN)
 
 
+def test_an_archive_with_another_image_is_named() -> None:
+    """Docker would ask a registry for the image, which says nothing about the archive."""
+    given = {"engine": DOCKER, "probe": {"msg": SERVER}, "loaded": ["localhost/probe:1", "localhost/probe:2"]}
+    found = stage("proof", given, container_archive="/srv/probe.tar")["shown"]
+    (reason,) = found["unproved"]
+    assert (
+        f"the archive /srv/probe.tar has localhost/probe:1, localhost/probe:2 and not the image {IMAGE}; set" in reason
+    )
+
+
 def test_an_engine_that_does_not_respond_is_a_reason() -> None:
-    found = stage("proof", {"engine": {"failed": True, "msg": "no socket"}, "probe": {"skipped": True}})
+    found = stage("proof", {"engine": {"failed": True, "msg": "no socket"}, "probe": {"skipped": True}, "loaded": []})
     reason = "Docker cannot be queried: no socket; start it, or run the role gpu.fleet.docker"
     assert (found["shown"]["reasons"], found["shown"]["ran"], found["state"]) == ([reason], False, "absent")
 
