@@ -88,6 +88,8 @@ class Report:
     findings: tuple[Finding, ...]
     xids: tuple[XidCount, ...] = ()
     records: Mapping[str, tuple[XidRecord, ...]] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Of a lost GPU, which nvidia-smi lists by its index alone: its name in the findings."""
 
     def verdict(self, gpu: str | None = None) -> str:
         """The worst verdict of one GPU; of the host with all its GPUs for None."""
@@ -120,6 +122,8 @@ def evaluate(rows: Sequence[Row], observed: Observed) -> Report:
         *_host_findings(rows, observed),
         *logged,
     ]
+    names = _names_of_lost(observed, found, list(log.counts()))
+    found = [replace(finding, gpu=names.get(finding.gpu or "", finding.gpu)) for finding in found]
     found = _with_causes(found, log.causes(), observed.facts)
     records = log.records()
     found += _repetitions(rows, observed, records)
@@ -128,6 +132,7 @@ def evaluate(rows: Sequence[Row], observed: Observed) -> Report:
         tuple(sorted(found, key=lambda finding: order[finding.verdict])),
         tuple(log.counts()),
         records,
+        names,
     )
 
 
@@ -240,6 +245,18 @@ def identity(gpu: Facts, facts: Facts, history: History) -> str:
     unnamed = [other for other in facts["gpus"] if not (other["uuid"] or other["pci_bus_id"])]
     missing = set(history.gpus) - {other["uuid"] for other in facts["gpus"]}
     return missing.pop() if len(unnamed) == len(missing) == 1 else f"index {gpu['index']}"
+
+
+def _names_of_lost(observed: Observed, found: Sequence[Finding], counts: Sequence[XidCount]) -> dict[str, str]:
+    """The GPU of which the kernel log has events, where it can only be the one that nvidia-smi lists without a name."""
+    facts = observed.facts
+    listed = {identity(gpu, facts, observed.history): gpu["pci_bus_id"] for gpu in facts["gpus"]}
+    unnamed = [name for name in listed if name.startswith("index ")]
+    others = {finding.gpu for finding in found} - {None, *listed}
+    places = {count.pci_bus_id for count in counts if count.gpu in others} - {*listed.values()}
+    on_bus = {gpu["pci_bus_id"] for gpu in facts["pci_gpus"]}
+    is_certain = len(unnamed) == len(others) == len(places) == 1 and len(on_bus) in (0, len(listed))
+    return {unnamed[0]: str(others.pop())} if is_certain and (not on_bus or places <= on_bus) else {}
 
 
 @dataclass(frozen=True)

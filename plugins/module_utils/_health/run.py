@@ -191,7 +191,8 @@ def as_result(observed: Observed, report: Report, known: histories.History) -> d
 
 def _gpus(facts: Facts, report: Report, known: histories.History) -> list[dict[str, Any]]:
     """All GPUs: those that nvidia-smi lists, then those that only the PCI bus or the kernel log has."""
-    listed = {identity(gpu, facts, known): gpu for gpu in facts["gpus"]}
+    named = ((identity(gpu, facts, known), gpu) for gpu in facts["gpus"])
+    listed = {report.names.get(name, name): gpu for name, gpu in named}
     others = dict.fromkeys(finding.gpu for finding in report.findings if finding.gpu not in (None, *listed))
     return [_gpu(name, listed.get(name, {}), known.gpu(name), report) for name in (*listed, *map(str, others))]
 

@@ -161,3 +161,14 @@ def test_what_is_no_result(other: Any) -> None:
 
 if __name__ == "__main__":
     print(schema(), end="")
+
+
+def test_a_lost_gpu_is_one_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """nvidia-smi lists it by its index alone, the kernel log by its place on the bus."""
+    host = HealthHost(tmp_path, monkeypatch, gpus=[{"model": "a100_40gb", "count": 2}])
+    host.xid("79 --gpu 1")
+    result = host.check()
+    assert [(gpu["index"], gpu["verdict"]) for gpu in result["gpus"]] == [(0, "ok"), (1, "fail")]
+    assert {finding["gpu"] for finding in result["findings"] if finding["verdict"] == "fail"} == {
+        result["gpus"][1]["uuid"]
+    }
