@@ -32,8 +32,8 @@ TEAM = Path(__file__).with_name("existing_team")
 GIVEN = yaml.safe_load((TEAM / "group_vars" / "all.yml").read_text())
 # What set_fact of the team's role gives: it precedes the inventory.
 USERS = ["ops", GIVEN["site"]]
-# The environment's, and the oldest and the newest ansible-core where environments with them were made.
-CONTROLLERS = [each for each in controllers() if (each.venv / "bin" / "ansible-playbook").exists()]
+# The environment's ansible-core, and the oldest and the newest that a Python of this machine runs.
+CONTROLLERS = controllers()
 
 
 def host(**state: Any) -> MockHost:
@@ -63,7 +63,7 @@ def run(
     mocks = {name: mock_variables(directory / "mocks" / name, one) for name, one in hosts.items()}
     (directory / "hosts.json").write_text(json.dumps({"all": {"hosts": mocks}}))
     done = subprocess.run(
-        [controller.venv / "bin" / "ansible-playbook", "-i", "hosts.json", f"{playbook}.yml", *arguments],
+        [controller.ensure() / "ansible-playbook", "-i", "hosts.json", f"{playbook}.yml", *arguments],
         env={
             **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
             "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".cache" / "collections"),
