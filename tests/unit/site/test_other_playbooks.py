@@ -109,7 +109,7 @@ def _has_run_once(value: Any, directory: Path) -> bool:
     )
 
 
-@pytest.mark.parametrize("role", ["common", "docker", "cuda", "cudnn", "nvidia_container_toolkit"])
+@pytest.mark.parametrize("role", ["docker", "cuda", "cudnn", "nvidia_container_toolkit"])
 def test_the_first_use_of_apt_waits_for_the_apt_get_of_another_run(role: str) -> None:
     """Two runs at once on a bare Debian 12: `E: Could not get lock /var/lib/apt/lists/lock. It is held by process 243`.
 
