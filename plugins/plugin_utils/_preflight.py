@@ -136,6 +136,7 @@ def check_site(
     found: list[str] = []
     plans: dict[str, Plan] = {}
     coming: dict[str, Sequence[str]] = {}
+    refused: dict[str, Sequence[str]] = {}
     for role in run:
         planner = PLANNERS[role]
         values = files.planner_values(role, variables, planner.tables)
@@ -145,8 +146,12 @@ def check_site(
                 plan = cast("Plan", planner.stages["plan"](values, known, {"check_mode": check_mode}))
             if role in WITH_PLAN:
                 plans[role] = plan
-            outlook = Outlook(readings, {**coming}, observed["missing_users"])
-            found += planner.refuses(values, known, outlook) if planner.refuses else plan.refusals
+            outlook = Outlook(readings, {**coming, **refused}, observed["missing_users"])
+            refusals = planner.refuses(values, known, outlook) if planner.refuses else plan.refusals
+            if refusals:
+                # Once that is corrected, it brings what later roles need.
+                refused[role] = plan.steps
+            found += refusals
             has_work = role not in WITH_PLAN or plan.has_work or repositories.are_added_by(role, plan)
             if has_work and (role != "gpu_state" or _changes_gpus(observed.get("prediction") or {})):
                 coming[role] = plan.steps
@@ -155,9 +160,9 @@ def check_site(
     operator = OnHost(**observed["gpu_operator"])
     found += host_refusals([role for role in run if variables.get(f"{role}_state") == "present"], operator)
     found += repositories.refusals(run)
-    refusals = (*_count_refusals(without, variables, known), *found)
+    found = [*_count_refusals(without, variables, known), *found]
     work = tuple(role for role in run if role in coming or role == "gpu_state")
-    return Preflight(tuple(run), tuple(without), tuple(dict.fromkeys(refusals)), plans, work)
+    return Preflight(tuple(run), tuple(without), tuple(dict.fromkeys(found)), plans, work)
 
 
 def _changes_gpus(prediction: Mapping[str, Any]) -> bool:

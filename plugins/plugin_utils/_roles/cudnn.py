@@ -25,7 +25,7 @@ from .._compatibility import (
 )
 from .._platforms import platform_of
 from .._variable_forms import is_list, shown
-from .contract import RUN_ONLY, Plan, Planner, RecordedHost, RequestError, inputs_of, is_of, is_true
+from .contract import RUN_ONLY, Outlook, Plan, Planner, RecordedHost, RequestError, inputs_of, is_of, is_true
 from .cuda_packages import (
     LOCK_FILE,
     LOCK_PLUGIN,
@@ -95,13 +95,17 @@ class Request:
 
     @classmethod
     def read(
-        cls, variables: Mapping[str, Any], table: Table, records: Mapping[str, Mapping[str, Any]] | None = None
+        cls,
+        variables: Mapping[str, Any],
+        table: Table,
+        records: Mapping[str, Mapping[str, Any]] | None = None,
+        driver: str = "",
     ) -> Request:
-        """The request in the variables; `table` has the packages by library, `records` are those of the roles."""
+        """The request in the variables; `table` has the packages by library, `records` those of the roles."""
         directory = variables["cudnn_directory"]
         if not isinstance(directory, str) or not directory.startswith("/"):
             raise RequestError(f"cudnn_directory is {shown(directory)}, and has to be an absolute path")
-        series = _declared_series(variables, records or {})
+        series = _declared_series(variables, records or {}) or _series_of(driver)
         own = tuple(_read_libraries("cudnn_versions", variables, (CUDNN,)))
         own = tuple(replace(one, cuda=series) if one.cuda == _AUTO else one for one in own)
         others = tuple(name for name in table if name != CUDNN)
@@ -174,7 +178,7 @@ class Host(RecordedHost):
 
 
 def _declared_series(variables: Mapping[str, Any], records: Mapping[str, Mapping[str, Any]]) -> str:
-    """The series of the newest CUDA that is declared for the host, else of what the role cuda has recorded there."""
+    """The series of the newest CUDA that is declared for the host, or recorded there by the role cuda; else empty."""
     given = variables.get("cuda_versions")
     recorded = ((records.get("cuda") or {}).get("data") or {}).get("versions")
     for versions in (given, recorded):
@@ -182,7 +186,13 @@ def _declared_series(variables: Mapping[str, Any], records: Mapping[str, Mapping
         found = [one for one in versions if _is_version(one)] if isinstance(versions, (list, tuple)) else []
         if found:
             return max(found, key=numbers).partition(".")[0]
-    return _SERIES
+    return ""
+
+
+def _series_of(driver: str) -> str:
+    """The newest series of CUDA that a driver runs; the newest of all where the driver is not known."""
+    runs = fits(CompatibilityRequest(driver=driver))["cuda"] if driver else []
+    return max((one.partition(".")[0] for one in runs), key=int, default=_SERIES)
 
 
 def _is_version(value: object) -> TypeGuard[str]:
@@ -479,7 +489,13 @@ def refusals_of_the_loader(request: Request, libraries: Mapping[str, str], cache
 
 
 def _request(variables: Mapping[str, Any], facts: Mapping[str, Any]) -> Request:
-    return Request.read(variables, variables[_TABLE], facts["gpu_fleet_managed"])
+    return Request.read(variables, variables[_TABLE], facts["gpu_fleet_managed"], Host.of(facts).driver)
+
+
+def _before_change(variables: Mapping[str, Any], facts: Mapping[str, Any], outlook: Outlook) -> Sequence[str]:
+    """Refusals before the first change of the run; a driver that the role nvidia_driver replaces decides nothing."""
+    unknown = {"driver_version": None} if "nvidia_driver" in outlook.coming else {}
+    return _plan(variables, {**facts, "nvidia_smi": {**facts["nvidia_smi"], **unknown}}, {}).refusals
 
 
 def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], _given: Mapping[str, Any]) -> Plan:
@@ -502,4 +518,6 @@ def _loaded(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mappi
     return Plan(tuple(refusals_of_the_loader(request, given["libraries"], str(given["cache"]))))
 
 
-PLANNER = Planner({"plan": _plan, "offers": _offers, "loader": _loader, "loaded": _loaded}, tables=(_TABLE,))
+PLANNER = Planner(
+    {"plan": _plan, "offers": _offers, "loader": _loader, "loaded": _loaded}, tables=(_TABLE,), refuses=_before_change
+)
