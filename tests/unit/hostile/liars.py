@@ -19,9 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import needs_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import public_names
 
 from tests.conftest import ROOT
+from tests.unit.site.known import read
 from tests.unit.site.mock_host import MockHost
 
 _PROGRAM = r"""#!{python} -IS
@@ -228,6 +230,8 @@ def liar(
     results = {"*": {"changed": False, "rc": 0, "stdout": "x", "stderr": "x", "content": "eA==", "encoding": "base64"}}
     for name, result in honest.modules().items():
         results[name] = {**results["*"], **(result[-1] if isinstance(result, list) else result)}
+    # What the roles of these playbooks ask for besides facts.
+    results["host_facts"] = {**results.get("host_facts", {}), "readings": read(needs_of(("docker",), {}))}
     # A file of its own choice, wherever the controller fetches one.
     fetched = {"slurp": {**results["*"], "source": "/x"}, "stat": {"stat": {"exists": True, "isdir": False}}}
     named = fetched if kind == "variables" else {}
