@@ -240,7 +240,7 @@ def test_an_image_that_cannot_be_pulled_is_no_reason_against_gpus(
 
 
 def test_an_archive_with_another_image_is_named() -> None:
-    """Docker would ask a registry for the image, which says nothing about the archive."""
+    """Docker would ask a registry for the image, which knows nothing of the archive."""
     given = {"engine": DOCKER, "probe": {"msg": SERVER}, "loaded": ["localhost/probe:1", "localhost/probe:2"]}
     found = stage("proof", given, container_archive="/srv/probe.tar")["shown"]
     (reason,) = found["unproved"]
