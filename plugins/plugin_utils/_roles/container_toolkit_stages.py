@@ -463,7 +463,7 @@ def _record(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mappi
 
 
 def _begun(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
-    """The data to record before a change: what is there after it or was there before, as a kill may leave either."""
+    """The data to record before a change: the state before it and after it, as a kill may leave either."""
     request, host = Request.read(variables), _observed(facts, found["refresh"])
     decided, earlier = toolkit_plan(request, host), host.recorded
     options = docker_options(request, decided, [_RUNTIME]) if "docker" in decided.runtimes else {}

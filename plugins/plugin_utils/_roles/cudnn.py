@@ -101,7 +101,7 @@ class Request:
         records: Mapping[str, Mapping[str, Any]] | None = None,
         driver: str = "",
     ) -> Request:
-        """The request in the variables; `table` has the packages by library, `records` those of the roles."""
+        """The request in the variables; `table` has the packages by library, `records` is by role."""
         directory = variables["cudnn_directory"]
         if not isinstance(directory, str) or not directory.startswith("/"):
             raise RequestError(f"cudnn_directory is {shown(directory)}, and has to be an absolute path")

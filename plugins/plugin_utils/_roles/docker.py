@@ -569,7 +569,7 @@ def record(request: Request, host: Host, restart_is_due: bool) -> dict[str, Any]
 
 
 def begun(request: Request, host: Host, with_packages: bool) -> dict[str, Any]:
-    """The data to record before a change: what is there after it or was there before, as a kill may leave either.
+    """The data to record before a change: the state before it and after it, as a kill may leave either.
 
     What is recorded here was not there, so that the next run, or a removal, takes it for the role's own.
     """
