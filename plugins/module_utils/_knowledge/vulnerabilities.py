@@ -65,7 +65,7 @@ class Known:
     @property
     def names(self) -> tuple[str, ...]:
         """The vulnerabilities of all of them."""
-        return tuple(name for _, names in self.found for name in names)
+        return tuple(name for found in self.found for name in found[1])
 
     @property
     def text(self) -> str:
@@ -93,7 +93,7 @@ def known(product: str, version: str, branch: str = "", accepted: Collection[str
         and numbers(version) < numbers(one.fixed_in[branch])
     ]
     found = tuple((one, names) for one, names in lacking if names) if numbers(version) else ()
-    return Known(found, max((one.fixed_in[branch] for one, _ in found), key=numbers, default=""))
+    return Known(found, max((one[0].fixed_in[branch] for one in found), key=numbers, default=""))
 
 
 def acceptable() -> frozenset[str]:
