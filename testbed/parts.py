@@ -16,7 +16,7 @@ class Part:
     """Tests that one pytest process runs, side by side with other parts.
 
     name: also that of its workspace of the testbed. tests: paths or node ids. effort: number of examples of the
-    property tests, see tests/conftest.py; a part with more than `quick` runs again what another part runs. workers:
+    property tests, see tests/conftest.py; the part `thorough` runs again what others run. workers:
     processes of pytest-xdist; 0 for tests on hosts, which run in order. ci_hosts: group of molecule/inventory that the
     scenario is limited to in test-ci, where the time does not suffice for all of its hosts. optional: what
     the tests need, of testbed/prerequisites.py; they are skipped where it cannot be installed. marked: the tests of
@@ -84,11 +84,12 @@ _OF_OTHERS = (
     ),
 )
 # What users install, as they get it; what a release and its pages are.
-_PACKAGE = _checks("sanity", "sanity_of_older_cores", "oldest_core", "ops_team", "package", "target_pythons")
+_PACKAGE = _checks("sanity", "oldest_core", "ops_team", "package", "target_pythons")
 _RELEASE = _checks("release", "site", "awx")
 # As long as all other checks together.
 _LINTERS = _checks("linters")
 _OLDER_CORES = _checks("sanity_of_older_cores")
+_SITE_OF_OLDER_CORES = "tests/system/test_molecule.py::test_the_scenario_converges_with_the_oldest_ansible_core[site]"
 _OUR_TESTS = _checks("sanity_of_tests")
 # Of those that install real packages the one with a few hundred megabytes.
 _BACKEND_AI_AGENT = "tests/full/test_backend_ai_agent.py"
@@ -138,6 +139,8 @@ _THOROUGH = (
 _TRIXIE = ("trixie",)
 _DEBIAN = ("bookworm", "trixie")
 _FOUR = (*_DEBIAN, "ubuntu2404", "el9")
+# Of the hosts of `package_managers` in molecule/inventory.
+_PACKAGE_MANAGERS = (*_TRIXIE, "el9")
 
 PARTS = (
     # On each change.
@@ -159,12 +162,12 @@ PARTS = (
         minutes=0.8,
         cores=0.75,
         workers=2,
-        without=(*_LINTERS, *_PACKAGE, *_RELEASE, *_OUR_TESTS),
+        without=(*_LINTERS, *_PACKAGE, *_RELEASE, *_OLDER_CORES, *_OUR_TESTS),
     ),
     Part("linters", "test", _LINTERS, minutes=5.0, cores=0.75),
     # In CI, after those.
     Part("site", "test-ci", (_scenario("site"),), minutes=15.3, cores=0.6, memory=2.5, suites=_DEBIAN),
-    Part("package", "test-ci", _PACKAGE, minutes=14.8, cores=0.4),
+    Part("package", "test-ci", _PACKAGE, minutes=10.0, cores=0.4),
     Part(
         "plays",
         "test-ci",
@@ -175,7 +178,16 @@ PARTS = (
         marked="plays",
         without=_EXHAUSTIVE,
     ),
-    Part("containers", "test-ci", (_scenario("containers"),), minutes=20.3, cores=0.7, memory=3.0, suites=_FOUR),
+    Part(
+        "containers",
+        "test-ci",
+        (_scenario("containers"),),
+        minutes=12.0,
+        cores=0.7,
+        memory=2.0,
+        ci_hosts="package_managers",
+        suites=_FOUR,
+    ),
     Part(
         "other_plays",
         "test-ci",
@@ -201,7 +213,6 @@ PARTS = (
     Part("hostile", "test-ci", _unit("hostile"), minutes=3.4, workers=2, marked="plays", without=(_KILLS,)),
     Part("mistakes", "test-ci", _unit("mistakes"), minutes=0.7, marked="plays"),
     Part("docker", "test-ci", _system("docker"), minutes=5.5, cores=0.6, memory=2.0, suites=_DEBIAN),
-    Part("engines", "test-ci", _system("engines"), minutes=19.2, cores=0.4, memory=2.0, suites=(*_DEBIAN, "sid")),
     Part(
         "demo",
         "test-ci",
@@ -222,44 +233,6 @@ PARTS = (
         suites=_FOUR,
     ),
     Part(
-        "mock_repositories",
-        "test-ci",
-        _system("mock_repositories", "air_gapped"),
-        minutes=6.5,
-        cores=0.5,
-        memory=2.5,
-        suites=_FOUR,
-    ),
-    Part(
-        "cuda",
-        "test-ci",
-        (_scenario("cuda"),),
-        minutes=8.8,
-        cores=0.5,
-        memory=2.0,
-        ci_hosts="package_managers",
-        suites=_FOUR,
-    ),
-    Part(
-        "gpu_state",
-        "test-ci",
-        (_scenario("gpu_state"),),
-        minutes=5.3,
-        cores=0.5,
-        memory=1.5,
-        suites=_DEBIAN,
-    ),
-    Part(
-        "nvidia_repository",
-        "test-ci",
-        (_scenario("nvidia_repository"),),
-        minutes=4.3,
-        cores=0.8,
-        memory=1.5,
-        ci_hosts="package_managers",
-        suites=_FOUR,
-    ),
-    Part(
         "gpu_simulator",
         "test-ci",
         (_scenario("gpu_simulator"),),
@@ -273,6 +246,43 @@ PARTS = (
     Part("ops_team", "test-ci", _system("ops_team"), minutes=0.8, cores=0.6, memory=1.5, suites=_DEBIAN),
     Part("browser", "test-ci", ("tests/browser",), minutes=2.3, cores=0.6, memory=1.0, optional="Chromium"),
     # Nightly, with those of CI on all their hosts: together they take longer than CI may.
+    Part("engines", "test-long", _system("engines"), minutes=19.2, cores=0.4, memory=2.0, suites=(*_DEBIAN, "sid")),
+    Part(
+        "mock_repositories",
+        "test-long",
+        _system("mock_repositories", "air_gapped"),
+        minutes=6.5,
+        cores=0.5,
+        memory=2.5,
+        suites=_FOUR,
+    ),
+    Part(
+        "cuda",
+        "test-long",
+        (_scenario("cuda"),),
+        minutes=8.8,
+        cores=0.5,
+        memory=2.0,
+        suites=_FOUR,
+    ),
+    Part(
+        "gpu_state",
+        "test-long",
+        (_scenario("gpu_state"),),
+        minutes=5.3,
+        cores=0.5,
+        memory=1.5,
+        suites=_DEBIAN,
+    ),
+    Part(
+        "nvidia_repository",
+        "test-long",
+        (_scenario("nvidia_repository"),),
+        minutes=4.3,
+        cores=0.8,
+        memory=1.5,
+        suites=_FOUR,
+    ),
     Part("thorough", "test-long", _THOROUGH, effort="thorough", cores=1.6, workers=2),
     Part(
         "driver_activation",
@@ -284,6 +294,7 @@ PARTS = (
         suites=_DEBIAN,
     ),
     Part("older_cores", "test-long", _OLDER_CORES, effort="thorough", cores=0.6),
+    Part("site_of_older_cores", "test-long", (_SITE_OF_OLDER_CORES,), cores=0.6, memory=2.5, suites=_DEBIAN),
     Part("sanity_of_tests", "test-long", _OUR_TESTS),
     Part("kubernetes_waits", "test-long", _KUBERNETES_LONG, minutes=54.0, cores=0.7, memory=1.5),
     # Skipped without a kubelet next to the programs of the control plane.
@@ -332,7 +343,9 @@ INCLUDED: dict[Target, tuple[Target, ...]] = {"test": ("test-unit", "test"), "te
 
 def for_target(part: Part, target: Target) -> Part:
     """The part as a target runs it: on all hosts of its scenario, which take longer, except in test-ci."""
-    return replace(part, ci_hosts="", minutes=0.0) if part.ci_hosts and target != "test-ci" else part
+    if not part.ci_hosts:
+        return part
+    return replace(part, suites=_PACKAGE_MANAGERS) if target == "test-ci" else replace(part, ci_hosts="", minutes=0.0)
 
 
 def parts_of(target: Target) -> tuple[Part, ...]:

@@ -22,31 +22,6 @@ from testbed import __main__, hosts, images, parts, prerequisites, settings, sui
 from testbed.progress import CommandError
 from tests.checks.tools import ROOT, VENV, ToolError, project_files, run
 
-_NIGHTLY = {
-    "accept",
-    "accept_hosts",
-    "backend_ai_agent",
-    "enroot",
-    "cuda_refusals",
-    "driver_activation",
-    "driver_sources",
-    "kills",
-    "kubelet",
-    "kubernetes_waits",
-    "mps",
-    "older_cores",
-    "pull",
-    "remediate",
-    "sanity_of_tests",
-    "thorough",
-    "trays",
-    "upgrade",
-    "upgrade_fleet",
-}
-"""Parts that `.ci/run` leaves to the nightly workflow."""
-_FEWER_HOSTS = {"nvidia_driver", "cuda", "nvidia_repository"}
-"""Scenarios that `.ci/run` limits to one host of each package manager, and the nightly workflow does not."""
-
 FILES = [path for path in project_files(".py") if path.parts[0] == "tests" and path.name.startswith("test_")]
 WORKFLOWS = [path for path in project_files(".yml") if path.parts[:2] == (".github", "workflows")]
 # Those that run tests, and nothing else.
@@ -56,12 +31,15 @@ SPLIT = sorted({entry.partition("::")[0] for part in parts.PARTS for entry in pa
 
 
 def _parts(name: str) -> list[tuple[parts.Part, str]]:
-    """Each part that runs a file, a directory above it, or tests of it, with the entry of the table that names them."""
+    """Each part that runs a file, a directory above it, or tests of it, with the entry of the table that names them.
+
+    Without `thorough`, which runs again what other parts run.
+    """
     above = {name, *map(str, Path(name).parents)}
     return [
         (part, entry)
         for part in parts.PARTS
-        if part.effort == "quick" and name not in part.without
+        if part.name != "thorough" and name not in part.without
         for entry in part.tests
         if entry in above or entry.partition("::")[0] == name
     ]
@@ -103,7 +81,7 @@ def test_each_test_of_a_file_in_several_parts_belongs_to_one(name: str) -> None:
 
 
 @pytest.mark.parametrize("part", parts.PARTS, ids=lambda part: part.name)
-def test_each_part_has_tests_and_more_effort_is_for_tests_that_another_part_has(part: parts.Part) -> None:
+def test_each_part_has_tests_and_those_of_thorough_belong_to_another_part(part: parts.Part) -> None:
     for entry in part.tests:
         path = Path(entry.partition("::")[0])
         assert (ROOT / path).exists()
@@ -158,21 +136,20 @@ def test_the_names_of_parts_do_not_take_one_for_another() -> None:
     assert all(re.fullmatch(r"[a-z_]+", name) for name in names)
 
 
-def test_each_part_is_run_by_a_make_target_and_ci_runs_all_but_those_of_the_night() -> None:
+def test_each_part_is_run_by_a_make_target() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     goals = re.search(r"^(.*): \| python$", makefile, re.MULTILINE)
     assert goals
     assert set(get_args(parts.Target)) <= set(goals[1].split())
     called = re.findall(r"^make ([a-z-]+)", (ROOT / ".ci" / "run").read_text(encoding="utf-8"), re.MULTILINE)
-    run_by_ci = {part.name for target in get_args(parts.Target) if target in called for part in parts.parts_of(target)}
-    assert {part.name for part in parts.PARTS} - run_by_ci == {"full", *_NIGHTLY}
+    assert called == ["test", "test-ci"]
 
 
 def test_ci_runs_some_scenarios_on_fewer_hosts_and_the_night_on_all() -> None:
     inventory = yaml.safe_load((ROOT / "molecule" / "inventory" / "hosts.yml").read_text(encoding="utf-8"))
     groups = inventory["all"]["children"]["testbed_hosts"]["children"]
     limited = {part.name: part.ci_hosts for part in parts.parts_of("test-ci") if part.ci_hosts}
-    assert limited.keys() == _FEWER_HOSTS
+    assert limited
     assert not any(part.ci_hosts for part in parts.parts_of("test-long"))
     for name, group in limited.items():
         scenario = (ROOT / "molecule" / name / "molecule.yml").read_text(encoding="utf-8")
