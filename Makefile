@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 export PYTHONDONTWRITEBYTECODE = 1
 comma := ,
 
-.PHONY: help demo demo-clean test test-unit test-ci test-long test-full bench fuzz prepare mock-repositories docs tables release facts-check real-gpu redact
+.PHONY: help demo demo-clean test test-unit test-ci test-long test-full night bench fuzz prepare mock-repositories docs tables release facts-check real-gpu redact
 help:
 	@echo "make demo        three simulated GPU hosts, from bare Debian to running GPU containers"
 	@echo "make demo-clean  remove every trace of the demo and the tests"
@@ -12,6 +12,7 @@ help:
 	@echo "make test-unit   of them, unit tests and contracts: neither root nor hosts, no linters"
 	@echo "make test-ci     what CI runs after make test: plays, the package, the scenarios, some of them on fewer hosts"
 	@echo "make test-long   everything else but downloads of gigabytes: all scenarios, faults, torture"
+	@echo "make night       the parts of test-long that have waited longest since they passed (ARGS='--hours 2')"
 	@echo "make test-full   real driver and CUDA packages of Debian, gigabytes of them"
 	@echo "make bench       measured figures: how fast the core is (ARGS=--help)"
 	@echo "make fuzz        a million damaged documents to the parser, hostile options to every module, the largest torture"

@@ -12,11 +12,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import get_args
 
-from testbed import documentation, fleet_picture, hosts, images, parts, prerequisites, release, settings, suite
+from testbed import documentation, fleet_picture, hosts, images, night, parts, prerequisites, release, settings, suite
 from testbed.mock_repositories import container
 from testbed.progress import CommandError, phase, report, run_playbook
 from testbed.real_gpu import scenario
@@ -127,17 +128,14 @@ def test(target: parts.Target, arguments: list[str]) -> None:
     by_name = len(named) == len(arguments)
     if target in ("test", "test-ci"):
         os.environ[settings.PRELOADED_VARIABLE] = "1"
-    chosen = (named or parts.parts_of(target)) if by_name else ()
+    if by_name:
+        _run(named or parts.parts_of(target), needs_packages=target != "test-unit")
+        return
     if target == "test-unit":
         prerequisites.require_tools()
     else:
-        _packages(sorted({part.optional for part in chosen} - {""}))
-    with ThreadPoolExecutor(1) as pool:
-        prepared = pool.submit(_images, desired, vendors=True) if (desired := _images_of(chosen)) else None
-        _environment()
-        if by_name:
-            suite.run_parts(chosen, prepared)
-            return
+        _packages()
+    _environment()
     if desired := _images_of(suite.parts_with(arguments)):
         _images(desired, vendors=True)
         # Once, before two workers need it at the same time.
@@ -145,6 +143,46 @@ def test(target: parts.Target, arguments: list[str]) -> None:
             _playbook(settings.ROOT / "testbed/playbooks/create.yml", _DEMO, "--tags=network", log="network")
     pytest = settings.VENV / "bin" / "pytest"
     _show([pytest, "-n", "3", "--dist", "loadscope", "--no-loadscope-reorder", "--durations=5", *arguments])
+
+
+def _run(
+    chosen: Sequence[parts.Part],
+    *,
+    needs_packages: bool = True,
+    ended: Callable[[suite.Outcome], None] = lambda _outcome: None,
+) -> None:
+    """Run parts of the tests, while the images of their hosts are still being made."""
+    if needs_packages:
+        _packages(sorted({part.optional for part in chosen} - {""}))
+    else:
+        prerequisites.require_tools()
+    with ThreadPoolExecutor(1) as pool:
+        prepared = pool.submit(_images, desired, vendors=True) if (desired := _images_of(chosen)) else None
+        _environment()
+        suite.run_parts(chosen, prepared, ended)
+
+
+def run_night(arguments: list[str]) -> None:
+    """Run the parts of test-long that have waited longest since they passed; see testbed/night.py."""
+    parser = argparse.ArgumentParser(prog="python3 -m testbed night", description=run_night.__doc__)
+    parser.add_argument("--hours", type=float, default=2.0, help="what the parts may take together (default: 2)")
+    parser.add_argument("--record", type=Path, default=settings.CACHE / "night.json", help="file of what passed when")
+    options = parser.parse_args(arguments)
+    every = parts.parts_of("test-long")
+    record = night.read(options.record)
+    begin = night.chosen(every, record, options.hours, os.cpu_count() or 2)
+    git = ["git", "-C", str(settings.ROOT), "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
+
+    def note(outcome: suite.Outcome) -> None:
+        nonlocal record
+        record = night.with_outcome(record, outcome, datetime.now(UTC), commit)
+        night.write(options.record, record)
+
+    try:
+        _run(begin, ended=note)
+    finally:
+        report("\n" + "\n".join(night.table(every, record)))
 
 
 def bench(arguments: list[str]) -> None:
@@ -263,6 +301,7 @@ def main() -> int:
         "mock-repositories": mock_repositories,
         "bench": partial(bench, rest),
         "fuzz": fuzz,
+        "night": partial(run_night, rest),
         "docs": docs,
         "tables": make_tables,
         "release": make_release,

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -55,8 +55,12 @@ class Outcome:
     failures: tuple[str, ...]
 
 
-def run_parts(parts: Sequence[Part], prepared: Future[None] | None) -> None:
+def run_parts(
+    parts: Sequence[Part], prepared: Future[None] | None, ended: Callable[[Outcome], None] = lambda _outcome: None
+) -> None:
     """Run the parts, print the closing line of each and a table; raise CommandError if one failed.
+
+    `ended` is called with the outcome of each part, one after the other.
 
     The longest begin first, as many as the processors and the memory of this machine suffice for. Parts without hosts
     begin while what the others need is still being made.
@@ -77,6 +81,7 @@ def run_parts(parts: Sequence[Part], prepared: Future[None] | None) -> None:
             for future in [future for future in running if future.done()]:
                 del running[future]
                 outcomes.append(future.result())
+                ended(outcomes[-1])
     outcomes.sort(key=lambda outcome: parts.index(outcome.part))
     for line in summary(outcomes, time.monotonic() - began):
         report(line)
