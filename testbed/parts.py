@@ -323,6 +323,7 @@ PARTS = (
     ),
     Part("cuda_refusals", "test-long", _system("cuda"), minutes=4.4, memory=2.0, suites=_DEBIAN),
     Part("accept_hosts", "test-long", _system("accept"), minutes=18.8, cores=0.4, memory=2.0, suites=_TRIXIE),
+    Part("real_gpu", "test-long", _system("real_gpu"), minutes=6.0, cores=0.6, memory=2.0, suites=_DEBIAN),
     Part("trays", "test-long", _system("trays"), minutes=12.0, cores=0.5, memory=3.0, suites=_TRIXIE),
     Part("pull", "test-long", _system("pull"), memory=2.0, suites=_DEBIAN),
     Part("mps", "test-long", _system("mps"), minutes=1.8, cores=0.5, memory=2.5, suites=_DEBIAN),

@@ -13,7 +13,8 @@ from .._common.host_files import HostFiles
 from .._common.json_text import parse_json
 
 _CDI_DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
-_DRIVER_LIBRARY = re.compile(r"lib(?:cuda|nvidia-ml)\.so\.(\d{3,}\.\d+(?:\.\d+)?)")
+# In the name of a library, and since 1.17 of the toolkit in the arguments of a hook.
+_DRIVER_VERSION = re.compile(r"(?:lib(?:cuda|nvidia-ml)\.so\.|--host-driver-version=)(\d{3,}\.\d+(?:\.\d+)?)")
 _GPU_NODE = re.compile(r"/dev/nvidia(\d+)\b")
 _CAPABILITY_NODE = re.compile(r"/dev/nvidia-caps/nvidia-cap(\d+)\b")
 # A device node of a specification with all its values, in YAML or in JSON, in any order.
@@ -71,7 +72,7 @@ def cdi_specifications(files: HostFiles, driver_version: str | None) -> tuple[Cd
             kind, devices = _kind_and_devices(text)
             if name.endswith((".yaml", ".json")) and kind.startswith("nvidia.com/"):
                 stale = tuple(_staleness(text, driver_version, gpus, capabilities, majors))
-                version = _DRIVER_LIBRARY.search(text)
+                version = _DRIVER_VERSION.search(text)
                 found.append(
                     CdiSpecification(path, kind, devices, version[1] if version else None, files.modified(path), stale)
                 )
@@ -102,7 +103,7 @@ def _staleness(
 
     The kernel gives nvidia-uvm a major number at each load of the module; `majors` are the present ones by name.
     """
-    versions = set(_DRIVER_LIBRARY.findall(text))
+    versions = set(_DRIVER_VERSION.findall(text))
     if driver_version is not None and versions and versions != {driver_version}:
         yield "driver_version"
     named = set(_GPU_NODE.findall(text))

@@ -528,6 +528,18 @@ def test_a_cdi_specification_gets_stale(host: Host, name: str) -> None:
     assert facts["cdi_stale"] is bool(stale)
 
 
+@pytest.mark.parametrize(("version", "stale"), [("580.159.04", ()), ("580.95.05", ("driver_version",))])
+def test_the_hook_of_a_cdi_specification_has_the_version_of_the_driver_too(
+    host: Host, version: str, stale: tuple[str, ...]
+) -> None:
+    """As nvidia-ctk 1.17 and newer write it; a specification for agents that manage GPUs has no library of CUDA."""
+    host.driver()
+    hook = f"    - args: [nvidia-cdi-hook, enable-cuda-compat, --host-driver-version={version}]\n"
+    host.file("/etc/cdi/nvidia.yaml", f"kind: nvidia.com/gpu\ncontainerEdits:\n  hooks:\n{hook}")
+    (specification,) = host.facts()["container_toolkit"]["cdi_specifications"]
+    assert (specification["driver_version"], specification["stale"]) == (version, stale)
+
+
 def test_a_cdi_specification_of_the_mig_layout_that_is_there(host: Host) -> None:
     gpu_nodes(host)
     mig_instance(host)
