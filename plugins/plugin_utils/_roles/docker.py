@@ -14,14 +14,14 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...module_utils._common.masking import masked
 from ...module_utils._files.daemon_json import path_objection
 from .._platforms import platform_of
 from .._variable_forms import shown
-from .contract import RUN_ONLY, Needs, Outlook, Plan, Planner, RequestError, in_order, inputs_of, is_of, is_true
+from .contract import RUN_ONLY, Needs, Outlook, Plan, Planner, RequestError, in_order, inputs_of, is_true
 
 DOCKER = "docker"
 AUTO, DISTRIBUTION, REPOSITORY = "auto", "distribution", "docker_repository"
@@ -91,28 +91,6 @@ _SNAPS = ("/snap/docker/current", "/var/lib/snapd/snap/docker/current")
 _DROP_IN = "/etc/systemd/system/docker.service.d/gpu-fleet-proxy.conf"
 _LOGINS = "/root/.docker/config.json"
 _RELEASE_DOTS = 2
-_FORMAT_OF_1_0_0 = 2
-_FIELDS_OF_1_0_0 = (
-    "state",
-    "purge",
-    "source",
-    "version",
-    "url",
-    "key_url",
-    "fingerprint",
-    "add_repository",
-    "channel",
-    "replace",
-    "users",
-    "registries",
-    "images",
-    "exports",
-    "daemon_options",
-    "proxy",
-    "authorities",
-    "secrets",
-    "drop_in",
-)
 _URL = re.compile(r"(https?|file)://.+")
 _FINGERPRINT = re.compile(r"[0-9A-F]{40}")
 INSTALL, IMAGES, REMOVE = "install", "images", "remove"
@@ -360,7 +338,7 @@ def plan(request: Request, host: Host, check_mode: bool = False) -> Plan:
     """Plan Docker on this host."""
     chosen = _Choice.of(request, host)
     inputs = inputs_of(request, platform=host.platform["name"], source=chosen.source)
-    is_as_recorded = is_of(host.record, inputs, _inputs_of_1_0_0(request, host, chosen.source))
+    is_as_recorded = host.record.get("inputs") == inputs
     removable = _removable(request, host)
     kept = [name for name in _ENGINES if name in host.installed and name not in removable]
     if request.state == "absent":
@@ -388,12 +366,6 @@ def plan(request: Request, host: Host, check_mode: bool = False) -> Plan:
         "compares_secrets": request.state == "present" and bool(request.secrets) and host.recorded is not None,
     }
     return Plan(refusals, steps, reasons if steps else (), inputs, tasks=tasks)
-
-
-def _inputs_of_1_0_0(request: Request, host: Host, source: str) -> str:
-    """The hash that version 1.0.0 recorded: all fields that it had, in the form that it had."""
-    fields = asdict(replace(request, secrets="", drop_in="", images=(), purge=False))
-    return _digest([_FORMAT_OF_1_0_0, host.platform["name"], source, {name: fields[name] for name in _FIELDS_OF_1_0_0}])
 
 
 def _packages(request: Request, host: Host, chosen: _Choice) -> dict[str, Any]:
