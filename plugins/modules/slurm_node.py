@@ -150,8 +150,7 @@ idle:
   type: bool
 jobs:
   description:
-    - The jobs on it, also those that are being cleaned up. Until version 1.0.0 each had its name as well, which its
-      user writes, and could be read as another job.
+    - The jobs on it, also those that are being cleaned up, without their names, which users write.
   returned: success
   type: list
   elements: dict

@@ -356,7 +356,6 @@ def test_dockers_own_packages_bring_both() -> None:
 REMOVABLE = {
     "what the role installed": ({"installed": ["docker.io", "runc"]}, False, DOCKER_IO, ["docker.io"], []),
     "an engine that was there before": ({"installed": ["docker-buildx"]}, False, DOCKER_IO, [], ["docker.io"]),
-    "a record of an earlier version": ({"users": []}, False, DOCKER_IO, ["docker.io"], []),
     "no record": (None, False, DOCKER_IO, [], ["docker.io"]),
     "all of it": (None, True, {**DOCKER_CE, "containerd.io": "1.7.27-1"}, [*DOCKER_CE, "containerd.io"], []),
     "all of it on a node of Kubernetes": (None, True, {**DOCKER_CE, **KUBERNETES}, [*DOCKER_CE], []),
@@ -403,7 +402,7 @@ def test_a_login_has_the_key_that_the_client_looks_up(name: str, key: str) -> No
     given = [{"registry": name, "username": "robot", "password": "word"}]
     found = plan(docker_registries=given, facts={"record": {"data": {"registries": ["docker.io"]}}})
     assert found["logins"] == [{"registry": name, "key": key, "username": "robot"}]
-    # What an earlier version stored by a key that nothing looks up.
+    # Recorded by another name of the same registry.
     assert found["logouts"] == ["docker.io"]
 
 
