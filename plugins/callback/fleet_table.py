@@ -9,7 +9,7 @@ DOCUMENTATION = r"""
 name: fleet_table
 type: aggregate
 short_description: A table of the GPU fleet at the end of a run
-version_added: 0.1.0
+version_added: 1.0.0
 author: gpu.fleet contributors (@gpu-fleet)
 description:
   - Prints one line for each host of the run, with its GPUs, driver, CUDA, ECC, MIG, containers and health. After the

@@ -9,7 +9,7 @@ DOCUMENTATION = r"""
 name: progress
 type: aggregate
 short_description: Report tasks that take long while they run
-version_added: 0.1.0
+version_added: 1.0.0
 author: gpu.fleet contributors (@gpu-fleet)
 description:
   - A download, a build of kernel modules or a reboot takes minutes in which Ansible prints nothing. This callback

@@ -9,7 +9,7 @@ DOCUMENTATION = r"""
 name: run_result
 type: notification
 short_description: The result of a whole run as JSON
-version_added: 0.1.0
+version_added: 1.0.0
 author: gpu.fleet contributors (@gpu-fleet)
 description:
   - Writes one JSON file at the end of a run, with each host of it, those included that failed, could not be reached or

@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: archive_directory
 short_description: Unpack a verified archive into its own directory, completely or not at all
-version_added: 0.1.0
+version_added: 1.0.0
 description:
   - Made for the role P(gpu.fleet.cudnn#role) of this collection; its options may change in any version.
   - Downloads a tar archive, verifies its checksum, checks all of its members, and only then unpacks it next to O(path)

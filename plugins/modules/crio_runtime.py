@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: crio_runtime
 short_description: Add a runtime to CRI-O in a drop-in
-version_added: 0.1.0
+version_added: 1.0.0
 description:
   - Made for the role P(gpu.fleet.nvidia_container_toolkit#role) of this collection; its options may change in any
     version.

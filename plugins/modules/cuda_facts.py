@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: cuda_facts
 short_description: Gather facts about the NVIDIA driver, CUDA and their companions
-version_added: 0.1.0
+version_added: 1.0.0
 description:
   - Reports the driver that is loaded and the one on disk, whether a reboot is required, and which CUDA toolkits, cuDNN,
     NCCL, TensorRT, NVIDIA Container Toolkit and daemons of the driver are installed.

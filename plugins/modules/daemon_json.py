@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: daemon_json
 short_description: Merge options into Docker's daemon.json
-version_added: 0.1.0
+version_added: 1.0.0
 description:
   - Made for the roles P(gpu.fleet.docker#role) and P(gpu.fleet.nvidia_container_toolkit#role) of this collection; its
     options may change in any version.

@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: driver_reload
 short_description: Load the installed NVIDIA driver without a reboot
-version_added: 0.1.0
+version_added: 1.0.0
 description:
   - Compares the kernel modules that are loaded with those on disk. Where they differ, in version or in kind, it unloads
     the old ones and loads the new ones, if nothing uses them.

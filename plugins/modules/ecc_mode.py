@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: ecc_mode
 short_description: Declare the ECC mode of NVIDIA GPUs and clear their error counters
-version_added: 0.1.0
+version_added: 1.0.0
 description:
   - Turns the error correction (ECC) of GPU memory on or off, and clears error counters that are not zero.
   - nvidia-smi only notes a new ECC mode. It takes effect with the next reboot of the host, or on some GPUs with a reset

@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: fabric_facts
 short_description: Find NVSwitches and the management devices of NVLink 5
-version_added: 0.1.0
+version_added: 1.0.0
 description:
   - Reads the PCI bus for what decides whether a host needs Fabric Manager and the NVLink subnet manager. Neither a
     driver nor any tool has to be installed.
@@ -28,7 +28,6 @@ options:
       - Fails where the service does not run, or where the driver's option C(NVreg_CreateImexChannel0) has made no
         device node. Nodes of the domain that are not ready yet are warnings, since another run may start them.
     type: int
-    version_added: 1.1.0
 seealso:
   - module: gpu.fleet.cuda_facts
 """
@@ -82,14 +81,12 @@ ansible_facts:
           type: list
           elements: str
           sample: []
-          version_added: 1.1.0
         ofed:
           description:
             - Version of DOCA-OFED or MLNX_OFED, V(unknown) where C(ofed_info -s) prints another form; empty for none.
           returned: always
           type: str
           sample: 24.10-1.1.4
-          version_added: 1.1.0
         peermem:
           description:
             - V(built) where the module C(nvidia_peermem) of the running kernel was built with the interface of
@@ -98,17 +95,14 @@ ansible_facts:
           returned: always
           type: str
           sample: built
-          version_added: 1.1.0
         imex_nodes_exist:
           description: Whether the host has C(/etc/nvidia-imex/nodes_config.cfg).
           returned: always
           type: bool
-          version_added: 1.1.0
         imex_in_pods:
           description: Whether Kubernetes runs IMEX in a pod of the host.
           returned: always
           type: bool
-          version_added: 1.1.0
 """
 
 from typing import Any

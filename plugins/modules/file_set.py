@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: file_set
 short_description: Manage a set of text files in one module run
-version_added: 0.1.0
+version_added: 1.0.0
 description:
   - Made for the role P(gpu.fleet.gpu_simulator#role) and others of this collection; its options may change in any
     version.
@@ -48,7 +48,6 @@ options:
     type: list
     elements: path
     default: []
-    version_added: 1.1.0
   record:
     description:
       - Path of the file with the list of what the module wrote for this set. It belongs to the set.

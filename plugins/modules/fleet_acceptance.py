@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: fleet_acceptance
 short_description: Plan and judge all-reduces over the hosts of a play
-version_added: 1.1.0
+version_added: 1.0.0
 description:
   - Plans rounds in which pairs of hosts compute all-reduces at the same time, and one of all hosts; judges what the
     hosts have returned, each by comparison with the other pairs.

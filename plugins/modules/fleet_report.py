@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: fleet_report
 short_description: Write the report of the fleet as a page, CSV and JSON
-version_added: 0.1.0
+version_added: 1.0.0
 description:
   - Writes C(report.html), C(report.csv) and C(report.json) on the controller, about all hosts of the play, from what
     earlier tasks have registered on them. Hosts that could not be reached or read are in the report, with the reason.

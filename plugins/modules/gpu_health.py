@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: gpu_health
 short_description: Judge the health of NVIDIA GPUs, with a remedy for each problem
-version_added: 0.1.0
+version_added: 1.0.0
 description:
   - Reads the GPUs, the kernel log since the boot and what the host needs for its GPUs, and compares them with a policy,
     a table of symptoms with verdicts and remedies. It is in the guide on health of this collection.
@@ -56,7 +56,6 @@ options:
           - Number of ports of the GPUs' network, InfiniBand or RoCE, that have to have a link. Without it, a port that
             has had a link has to have one as long as others of its kind do.
         type: int
-        version_added: 1.1.0
       persistence_mode:
         description:
           - Whether persistence mode is on.
@@ -196,7 +195,6 @@ options:
     type: list
     elements: str
     default: []
-    version_added: 1.1.0
   tests:
     description:
       - Tests to run on the GPUs, one after another. They take a GPU for minutes, and V(dcgm_3) for up to hours. A test
@@ -252,7 +250,6 @@ options:
       - Check mode judges so and keeps nothing.
     type: bool
     default: false
-    version_added: 1.1.0
 seealso:
   - module: gpu.fleet.nvidia_smi_facts
   - ref: gpu.fleet.gpu_health role <ansible_collections.gpu.fleet.gpu_health_role>

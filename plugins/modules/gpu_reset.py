@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: gpu_reset
 short_description: Reset NVIDIA GPUs that nothing uses
-version_added: 1.1.0
+version_added: 1.0.0
 description:
   - Resets GPUs by C(nvidia-smi --gpu-reset), and reads them again. This is an action and no state, so each run resets;
     the playbook C(gpu.fleet.remediate) decides when.

@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: gpu_settings
 short_description: Declare persistence mode, compute mode, power limit, clocks and accounting of NVIDIA GPUs
-version_added: 0.1.0
+version_added: 1.0.0
 description:
   - Gives GPUs the declared settings and leaves the others as they are.
   - Every GPU is looked at before the first is changed. A value outside of the limits that a GPU reports, and settings

@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: gpu_state
 short_description: Declare the state of NVIDIA GPUs, also after the next reboot
-version_added: 0.1.0
+version_added: 1.0.0
 description:
   - Brings ECC, settings and MIG layout of the GPUs to what is declared, in the order in which they depend on each
     other, with the work of M(gpu.fleet.ecc_mode), M(gpu.fleet.gpu_settings) and M(gpu.fleet.mig_profile). Undeclared
@@ -91,7 +91,6 @@ options:
       - GPUs in MIG mode are refused, and so is each change that would end clients.
       - Empty, the service is removed, and its GPUs return to the compute mode V(default).
     type: dict
-    version_added: 1.1.0
     suboptions:
       gpus:
         description: As O(gpus), by default those. Each must be among them.
@@ -147,7 +146,6 @@ options:
       - The controller sets it. The module itself keeps nothing; where evidence is due, it ends before the first change,
         M(gpu.fleet.gpu_health) runs on the host, and then the module again.
     type: dict
-    version_added: 1.1.0
     suboptions:
       directory:
         description: Directory on the host; left out where nothing was kept.
@@ -315,7 +313,6 @@ evidence_due:
   returned: always
   type: bool
   sample: false
-  version_added: 1.1.0
 service:
   description: The boot service.
   returned: always

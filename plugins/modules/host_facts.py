@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: host_facts
 short_description: Read all that the roles decide from, check their variables and plan them
-version_added: 0.1.0
+version_added: 1.0.0
 description:
   - Reads installed packages, GPUs, driver, CUDA, containers and drift in one run on the host, where
     M(ansible.builtin.package_facts), M(gpu.fleet.nvidia_smi_facts), M(gpu.fleet.cuda_facts) and
@@ -50,12 +50,10 @@ options:
     type: list
     elements: path
     default: []
-    version_added: 1.1.0
   reads:
     description:
       - What else the plans of roles need, which is then in RV(readings).
     type: dict
-    version_added: 1.1.0
     suboptions:
       files:
         description:
@@ -74,7 +72,6 @@ options:
       - Options of M(gpu.fleet.gpu_state), whose result in check mode is then in RV(prediction). Nothing is changed.
       - Left out on a host whose driver does not work, and where V(gpus) is not gathered.
     type: dict
-    version_added: 1.1.0
   roles:
     description:
       - Roles of this collection to check and to plan, of V(nvidia_driver), V(gpu_state), V(cuda), V(cudnn), V(docker),
@@ -111,14 +108,12 @@ options:
     type: list
     elements: str
     default: []
-    version_added: 1.1.0
   host:
     description:
       - With O(roles=none), another host of the inventory whose O(variables) are returned, with what its templates have
         there, such as one that cannot be reached any more.
       - It is handled on the controller and not passed to the host.
     type: str
-    version_added: 1.1.0
 seealso:
   - module: gpu.fleet.nvidia_smi_facts
   - module: gpu.fleet.cuda_facts
@@ -163,7 +158,6 @@ ansible_facts:
       type: list
       elements: str
       sample: [nvidia-kernel-dkms]
-      version_added: 1.1.0
     nvidia_smi:
       description:
         - As of M(gpu.fleet.nvidia_smi_facts), of each GPU the parts V(min), V(ecc), V(mig) and V(fabric). At most
@@ -174,7 +168,6 @@ ansible_facts:
       description: As of M(gpu.fleet.fabric_facts).
       returned: when V(gpus) is gathered
       type: dict
-      version_added: 1.1.0
     imex_domain:
       description:
         - Addresses of the hosts with the C(gpu_fleet_nvlink_domain) of this host, in the order of the inventory, each
@@ -183,7 +176,6 @@ ansible_facts:
       type: list
       elements: str
       sample: [10.0.7.1, 10.0.7.2]
-      version_added: 1.1.0
     cuda:
       description: As of M(gpu.fleet.cuda_facts).
       returned: when V(cuda) is gathered
@@ -199,7 +191,6 @@ ansible_facts:
       returned: when V(managed) is gathered
       type: dict
       sample: {virtualization: "", dgx_os: 7.2.3}
-      version_added: 1.1.0
 missing_users:
   description: Users of O(users) who do not exist on the host.
   returned: always
@@ -210,7 +201,6 @@ gpu_operator:
   description: Which parts of NVIDIA's GPU Operator run on the host, by what they leave in C(/run/nvidia).
   returned: always
   type: dict
-  version_added: 1.1.0
   contains:
     driver:
       description: Whether the driver comes from its driver container.
@@ -231,7 +221,6 @@ file_systems:
       may not reply.
   returned: with O(directories)
   type: dict
-  version_added: 1.1.0
   contains:
     mount:
       description: Where it is mounted.
@@ -259,12 +248,10 @@ initramfs_mib:
   returned: with O(directories)
   type: int
   sample: 72
-  version_added: 1.1.0
 readings:
   description: What O(reads) asks for.
   returned: with O(reads)
   type: dict
-  version_added: 1.1.0
   contains:
     files:
       description:
@@ -283,7 +270,6 @@ variables:
   returned: when O(roles) is given
   type: dict
   sample: {gpu_fleet_upgrade_on_busy: wait}
-  version_added: 1.1.0
 plan:
   description: The plan, with O(roles).
   returned: when O(roles) is given
@@ -312,13 +298,11 @@ plan:
       type: list
       elements: str
       sample: [docker]
-      version_added: 1.1.0
     loop:
       description:
         - Roles that run one after the other, in their order, each with those before it. In check mode on a host without
           a driver, those that read the GPUs are left out.
       type: dict
-      version_added: 1.1.0
       contains:
         first:
           description: Roles of RV(plan.work) that run before all others.
@@ -343,14 +327,12 @@ plan:
     nvlink:
       description: What the host has of an NVLink domain, driver, GPUs and IMEX, for C(gpu.fleet.upgrade).
       type: dict
-      version_added: 1.1.0
     removal:
       description:
         - Roles of RV(plan.work) that are removed one after the other, in the reverse order, each with those before it.
       type: list
       elements: dict
       sample: []
-      version_added: 1.1.0
     modules:
       description: The modules that ran on the host for this result.
       type: list

@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: kubernetes_evict
 short_description: Evict the pods of a node of Kubernetes once, and report which are left
-version_added: 1.1.0
+version_added: 1.0.0
 description:
   - Evicts the pods of a node and reports whether it is idle, that is, whether none is left that was to end and none
     that has GPUs. One that cannot be evicted does not keep the others from it.

@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: managed_facts
 short_description: Find what has drifted since roles converged a host
-version_added: 0.1.0
+version_added: 1.0.0
 description:
   - Compares what M(gpu.fleet.managed_record) has recorded for each role with the host, for all roles in one run.
   - A role decides from these facts whether anything has to be done, without running another module.

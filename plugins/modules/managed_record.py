@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: managed_record
 short_description: Record what a role has installed and configured on a host
-version_added: 0.1.0
+version_added: 1.0.0
 description:
   - Written at the end of a role that has converged. M(gpu.fleet.managed_facts) then finds what differs from it, in one
     run for all roles, so that a role with nothing to do need not run any module.

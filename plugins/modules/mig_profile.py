@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: mig_profile
 short_description: Declare the MIG layout of NVIDIA GPUs
-version_added: 0.1.0
+version_added: 1.0.0
 description:
   - Brings GPUs to exactly the MIG instances that are declared, with the smallest possible change.
     Instances that match stay untouched and keep their UUID, and so do the jobs in them.

@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: nvidia_smi_facts
 short_description: Gather facts about NVIDIA GPUs
-version_added: 0.1.0
+version_added: 1.0.0
 description:
   - Reads everything that nvidia-smi knows of a host's GPUs into typed facts, with any driver from branch 340 on.
   - Succeeds without a GPU and without a driver too, with RV(ansible_facts.nvidia_smi.available=false) and the reason.

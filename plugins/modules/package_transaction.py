@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: package_transaction
 short_description: Install and remove packages in one transaction, with rollback
-version_added: 0.1.0
+version_added: 1.0.0
 description:
   - Made for the role P(gpu.fleet.nvidia_driver#role) of this collection; its options may change in any version.
   - Installs and removes packages in one transaction of apt or dnf, for example to replace one driver by another.

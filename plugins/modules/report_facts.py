@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: report_facts
 short_description: Read what the report of the fleet shows of a host
-version_added: 0.1.0
+version_added: 1.0.0
 description:
   - Reads GPUs, what runs on them, how they are connected, driver, CUDA, network adapters and reasons for a reboot in
     one run on the host, for M(gpu.fleet.fleet_report). The result is small, about 10 kB of JSON for 8 GPUs, so that a

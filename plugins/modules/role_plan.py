@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: role_plan
 short_description: Plan a role of this collection
-version_added: 1.1.0
+version_added: 1.0.0
 description:
   - Made for the roles of this collection; its options may change in any release.
   - Plans the role from its variables and the facts of the host, with the functions that the playbook C(gpu.fleet.site)

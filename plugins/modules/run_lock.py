@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: run_lock
 short_description: Have only one run at a time use a directory of the controller
-version_added: 1.1.0
+version_added: 1.0.0
 description:
   - Fails while another run of C(ansible-playbook) has the directory, and names its process and machine.
   - The lock belongs to the whole run. It ends with O(state=absent), or with the process of the run, however that ends,

@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: signed_repository
 short_description: Add a package repository whose key is known by its fingerprint
-version_added: 1.1.0
+version_added: 1.0.0
 description:
   - Made for the roles P(gpu.fleet.nvidia_repository#role), P(gpu.fleet.docker#role) and
     P(gpu.fleet.nvidia_driver#role) of this collection; its options may change in any version.

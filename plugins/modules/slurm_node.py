@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: slurm_node
 short_description: Drain a node of Slurm and return it to service
-version_added: 0.1.0
+version_added: 1.0.0
 description:
   - Drains a node, reports whether jobs are on it, and returns it to service. Without O(state) it only reads.
   - A node that is drained or down for another reason, as by an operator, is never changed; RV(own) is V(false) then.
@@ -59,13 +59,11 @@ options:
         lost. It is the second word of the reason, before the colon.
     type: str
     default: ""
-    version_added: 1.1.0
   directory:
     description:
       - The directory that Slurm is installed in, an absolute path such as V(/opt/slurm), with its commands in C(bin).
       - Without it they are looked up in E(PATH).
     type: path
-    version_added: 1.1.0
   timeout:
     description:
       - Seconds after which each of Slurm's commands is ended. From 0.1 to 86400.
@@ -143,15 +141,13 @@ refusal:
       none has. Only for an O(owner) of the form V(gpu.fleet RUN).
   returned: success
   type: str
-  version_added: 1.1.0
 idle:
   description: Whether no job is on it.
   returned: success
   type: bool
 jobs:
   description:
-    - The jobs on it, also those that are being cleaned up. Until version 1.0.0 each had its name as well, which its
-      user writes, and could be read as another job.
+    - The jobs on it, also those that are being cleaned up, without their names, which users write.
   returned: success
   type: list
   elements: dict

@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: systemd_reload
 short_description: Reload systemd where a unit has changed, and name the running containers with GPUs
-version_added: 0.1.0
+version_added: 1.0.0
 description:
   - Made for the roles P(gpu.fleet.docker#role), P(gpu.fleet.nvidia_container_toolkit#role) and
     P(gpu.fleet.nvidia_driver#role) of this collection; its options may change in any version.

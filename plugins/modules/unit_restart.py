@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: unit_restart
 short_description: Restart a systemd service that was started before its configuration was written
-version_added: 0.1.0
+version_added: 1.0.0
 description:
   - Made for the roles P(gpu.fleet.backend_ai_agent#role), P(gpu.fleet.docker#role), P(gpu.fleet.enroot#role),
     P(gpu.fleet.nvidia_container_toolkit#role) and P(gpu.fleet.slurm_gres#role) of this collection; its

@@ -28,7 +28,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._kubernetes import pods 
 from . import _gpu_operator
 
 ANNOTATION = "gpu.fleet/upgrade"
-"""Of a node that an upgrade has cordoned: its DrainReason. Until version 1.0.0 it began with the id of the run."""
+"""Of a node that an upgrade has cordoned: its DrainReason."""
 TAINT = "gpu.fleet/unhealthy"
 """The key of the taint of a node whose verdict is `fail`. Its value is the remedy; with another one it is not ours."""
 
@@ -164,8 +164,6 @@ def plan_node(
     metadata, spec = resources[0]["metadata"], resources[0].get("spec") or {}
     annotation = (metadata.get("annotations") or {}).get(ANNOTATION, "")
     cordoned = bool(spec.get("unschedulable"))
-    if annotation and not annotation.startswith(UPGRADE):
-        annotation = f"{UPGRADE} {annotation}"
     ours = DrainReason(options.get("who", UPGRADE), options["run"], options["reason"])
     taken_over = options.get("take_over", "")
     own = cordoned and bool(options["run"]) and is_drain_of(annotation, ours.owner, taken_over)

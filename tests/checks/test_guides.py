@@ -1,25 +1,23 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Guides that have to name all of something: addresses that a run fetches from, variables that were renamed."""
+"""Guides that have to name all of something, such as the addresses that a run fetches from."""
 
 from __future__ import annotations
 
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from testbed import settings
-from tests.checks.test_examples import RESULTS, role_options
+from tests.checks.test_examples import role_options
 from tests.checks.tools import ROOT, project_files
 
 AIR_GAPPED = (ROOT / "docs" / "air-gapped.md").read_text(encoding="utf-8")
-UPGRADING = (ROOT / "docs" / "upgrading.md").read_text(encoding="utf-8")
 ADDRESS = re.compile(
     r"https?://[^\s\"'{}|)?]+|\b(?:nvcr\.io|docker\.io|quay\.io|ghcr\.io|registry\.k8s\.io)/[^\s:\"'{}|)]+"
 )
@@ -106,16 +104,6 @@ def test_each_address_is_replaced_by_variables_that_exist() -> None:
         assert set(variables) <= set(role_options()), row
 
 
-def test_renamed_variables_are_gone_and_their_successors_are_there() -> None:
-    rows = [row for row in _rows(UPGRADING) if re.fullmatch(r"[0-9.]+", row[0])]
-    assert rows
-    for _since, old, new in rows:
-        if "option" in old or "filter" in old:
-            continue
-        assert set(_names(old)) & set(role_options()) == set(), old
-        assert set(_names(new)) <= set(role_options()), new
-
-
 @pytest.mark.parametrize("page", ["containers", "kubernetes"])
 def test_a_test_that_holds_a_row_of_a_guide_exists(page: str) -> None:
     named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")))
@@ -126,31 +114,6 @@ def test_a_test_that_holds_a_row_of_a_guide_exists(page: str) -> None:
     assert named - existing == set()
 
 
-def _breaking_changes() -> list[str]:
-    releases = yaml.safe_load((ROOT / "changelogs" / "changelog.yaml").read_text(encoding="utf-8"))["releases"].values()
-    fragments = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in ROOT.glob("changelogs/fragments/*.yml")]
-    sections = [release.get("changes", {}) for release in releases] + fragments
-    return [entry for section in sections for entry in section.get("breaking_changes") or []]
-
-
 def test_the_guide_names_the_ssh_configuration_of_the_demo() -> None:
     of_the_demo = settings.TESTBED.relative_to(ROOT) / "workspaces" / "default" / settings.SSH_CONFIG.name
     assert re.findall(r"`ssh -F (\S+) ", (ROOT / "docs/testing-without-a-gpu.md").read_text()) == [str(of_the_demo)]
-
-
-def test_a_variable_that_a_breaking_change_names_exists_or_is_on_the_page_of_upgrades() -> None:
-    roles = {path.parts[1] for path in map(Path, project_files()) if path.parts[0] == "roles"}
-    known = {
-        *role_options(),
-        *RESULTS,
-        *roles,
-        *(path.stem for path in project_files(".py") if path.parts[0] == "plugins"),
-    }
-    named = {
-        name
-        for entry in _breaking_changes()
-        for name in re.findall(r"(?:``|C\()(\w+)(?:=\w+)?(?:``|\))", entry)
-        if any(name.startswith(f"{role}_") for role in roles)
-    }
-    assert named
-    assert {name for name in named - known if name not in UPGRADING} == set()

@@ -49,7 +49,6 @@ ALLOWED = {
     r"holders(?=[\"'/)])": "directory of a kernel module in /sys/module: the modules that use it",
     r"place ?holders?|(?:copyright|license) holders?|foreign keys?": "standard term",
     r"--folder": "option of a hook of nvidia-ctk",
-    r"nvidia_driver_replace_foreign|gpu_not_answering": "former names, in the changelog",
 }
 # Files whose words are not the project's, or that have to name the words.
 NOT_OURS = re.compile(

@@ -290,9 +290,7 @@ class Repository:
             self.need("config", "--local", "remote.origin.url", self.request.repository)
 
     def _fetch(self, *words: str) -> None:
-        is_shallow = self.need("rev-parse", "--is-shallow-repository") == "true"
-        unshallow = ["--unshallow"] if is_shallow else []
-        options = ["--quiet", "--no-tags", "--no-recurse-submodules", *unshallow]
+        options = ["--quiet", "--no-tags", "--no-recurse-submodules"]
         self.must_reach("fetching the repository", "fetch", *options, self.request.repository, *words)
 
     def _is_commit(self, oid: str) -> bool:

@@ -152,9 +152,8 @@ def parse(text: str | None) -> History:
         if document["version"] != VERSION:
             return History()
         gpus = {str(name): _gpu(entry) for name, entry in document["gpus"].items()}
-        # Absent in what earlier versions have written.
-        ports = parsed_ports(document.get("ports", {}))
-        return History(tuple(map(str, document["models"])), gpus, ports, float(document.get("repaired", 0.0)))
+        ports = parsed_ports(document["ports"])
+        return History(tuple(map(str, document["models"])), gpus, ports, float(document["repaired"]))
     except (ValueError, KeyError, TypeError, AttributeError):
         return History()
 
@@ -166,10 +165,9 @@ def _gpu(entry: Mapping[str, Any]) -> GpuHistory:
         pci_bus_id=entry["pci_bus_id"],
         checked=float(entry["checked"]),
         counters={name: entry["counters"].get(name) for name in KEPT_COUNTERS},
-        # Absent in what earlier versions have written.
-        hours=growth.parsed(entry.get("hours", ())),
-        reset=float(entry.get("reset", 0.0)),
-        above=tuple(map(str, entry.get("above", ()))),
+        hours=growth.parsed(entry["hours"]),
+        reset=float(entry["reset"]),
+        above=tuple(map(str, entry["above"])),
         changes=tuple(
             Change(
                 float(change["time"]), str(change["verdict"]), str(change["remedy"]), tuple(map(str, change["rows"]))
@@ -180,10 +178,9 @@ def _gpu(entry: Mapping[str, Any]) -> GpuHistory:
             XidRecord(int(xid["code"]), str(xid["boot"]), xid["time"], str(xid["unit"]), bool(xid["fatal"]))
             for xid in entry["xids"]
         ),
-        # Absent in what earlier versions have written.
         errors=tuple(
             ErrorCounts(float(each["time"]), {str(name): int(count) for name, count in each["counts"].items()})
-            for each in entry.get("errors", ())
+            for each in entry["errors"]
         ),
     )
 

@@ -129,7 +129,7 @@ def parse(text: str) -> Record:
             units={name: _unit_claim(unit) for name, unit in _mapping(fields.pop("units")).items()},
             group_members=_lists(fields.pop("group_members")),
             data=_mapping(fields.pop("data")),
-            secrets=_typed(fields.pop("secrets", ""), str),
+            secrets=_typed(fields.pop("secrets"), str),
         )
     except (ValueError, KeyError, TypeError, AttributeError, re.error) as error:
         raise RecordError("it is damaged") from error
@@ -190,13 +190,12 @@ def _path_state(value: object) -> PathState:
 
 def _unit_claim(value: object) -> UnitClaim:
     fields = _mapping(value)
-    started = fields.get("started")
-    # A record of an earlier version of this collection has no claims about the start.
+    started = fields["started"]
     return UnitClaim(
         _maybe_bool(fields["enabled"]),
         _maybe_bool(fields["active"]),
-        _strings(fields.get("started_after", [])),
-        _typed(fields.get("same_start", False), bool),
+        _strings(fields["started_after"]),
+        _typed(fields["same_start"], bool),
         None if started is None else _typed(started, float),
     )
 

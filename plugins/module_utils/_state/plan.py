@@ -98,9 +98,8 @@ def parse(text: str) -> StatePlan:
             executable=_typed(fields["executable"], str, "executable"),
             timeout=TIMEOUT(fields["timeout"]),
             reset=_typed(fields["reset"], bool, "reset"),
-            # Absent in plans saved by earlier versions.
-            boot_timeout=WHOLE_WAIT(fields.get("boot_timeout", BOOT_TIMEOUT)),
-            clients=_strings(fields.get("clients", []), "clients"),
+            boot_timeout=WHOLE_WAIT(fields["boot_timeout"]),
+            clients=_strings(fields["clients"], "clients"),
             gpus=gpus,
         )
     except KeyError as error:

@@ -10,8 +10,6 @@ in `container_toolkit_stages`.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -19,7 +17,7 @@ from typing import Any
 
 from ...module_utils._knowledge import vulnerabilities as _vulnerabilities
 from ...module_utils._knowledge.vulnerabilities import Known, known
-from .contract import RUN_ONLY, inputs_of, is_of, is_true
+from .contract import RUN_ONLY, inputs_of, is_true
 
 TOOLKIT = "nvidia_container_toolkit"
 INSTALL, REPORT, REMOVE = "install", "report", "remove"
@@ -376,8 +374,8 @@ def toolkit_plan(request: Request, facts: HostFacts) -> ToolkitPlan:
     state = request.state if runtimes else "absent"
     config, config_warnings = _config(given) if state == "present" else ({}, ())
     held = request.version or facts.version
-    inputs, of_1_0_0 = _inputs(given, source, config), _inputs_of_1_0_0(given, source, config)
-    is_as_recorded = is_of({"inputs": facts.recorded_inputs}, inputs, of_1_0_0)
+    inputs = _inputs(given, source, config)
+    is_as_recorded = facts.recorded_inputs == inputs
     is_converged = is_as_recorded and not (facts.drift or missing or old_packages or conflicting)
     is_present = bool(facts.recorded_inputs or facts.recorded or present)
     warnings: tuple[str, ...] = ()
@@ -638,16 +636,3 @@ def _inputs(given: _Inputs, source: str, config: Mapping[str, bool]) -> str:
         version=facts.version,
         gpus=[facts.gpus_readable, *([facts.driver, *map(asdict, facts.gpus)] if given.uses_cdi else ())],
     )
-
-
-def _inputs_of_1_0_0(given: _Inputs, source: str, config: Mapping[str, bool]) -> str:
-    """The hash that version 1.0.0 recorded, empty for a request with what it did not record."""
-    if given.request.runtime_class:
-        return ""
-    request, facts = given.request, given.facts
-    gpus = [facts.driver, [asdict(gpu) for gpu in facts.gpus]] if given.uses_cdi else []
-    parts = [
-        *(source, request.version, request.mode, [asdict(one) for one in given.engines], request.default_runtime),
-        *(request.nvidia_docker, request.management_device, facts.gpus_readable, facts.version, dict(config), gpus),
-    ]
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

@@ -187,11 +187,6 @@ def inputs_of(request: Any, **host: Any) -> str:
     return hashlib.sha256(json.dumps([_decisive(request), host], sort_keys=True).encode()).hexdigest()
 
 
-def is_of(record: Mapping[str, Any], inputs: str, of_1_0_0: str = "") -> bool:
-    """Whether a record is of these inputs, in the form of this version or in that of version 1.0.0."""
-    return bool(record) and record.get("inputs") in {inputs, of_1_0_0} - {""}
-
-
 def is_true(value: object) -> bool:
     """A truth value of a user as the filter bool has it: `-e` gives text."""
     return str(value).lower() in ("1", "1.0", "on", "true", "t", "yes", "y")

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +15,7 @@ from ...module_utils._knowledge.cuda import DRIVER_OF_CUDA
 from .._compatibility import CompatibilityRequest, RequestedGpu, check, fits, read_gpus
 from .._platforms import platform_of
 from .._variable_forms import is_list, shown
-from .contract import RUN_ONLY, Plan, Planner, RecordedHost, RequestError, inputs_of, is_of, is_true
+from .contract import RUN_ONLY, Plan, Planner, RecordedHost, RequestError, inputs_of, is_true
 from .cuda_packages import (
     LOCK_FILE,
     LOCK_PLUGIN,
@@ -108,10 +106,7 @@ class Runfile:
 
 @dataclass(frozen=True)
 class Request:
-    """The variables of the role; empty `versions` leave the choice to the source.
-
-    `given` are truth values as the record of version 1.0.0 has them.
-    """
+    """The variables of the role; empty `versions` leave the choice to the source."""
 
     is_present: bool
     source: str
@@ -123,12 +118,10 @@ class Request:
     environment_d: bool
     forward_compatibility: bool
     debian_mirror: str
-    given: Mapping[str, Any] = field(default_factory=dict, metadata=RUN_ONLY)
 
     @classmethod
     def read(cls, variables: Mapping[str, Any]) -> Request:
         """The request in the variables; raises RequestError for a value of another form than documented."""
-        given = {name: variables[f"cuda_{name}"] for name in ("profile", "environment_d", _FORWARD)}
         return cls(
             is_present=variables["cuda_state"] == "present",
             source=str(variables["cuda_source"]),
@@ -136,9 +129,8 @@ class Request:
             components=_read_components(variables["cuda_components"]),
             default=_read_default(variables["cuda_default"]),
             runfiles=_read_runfiles(variables["cuda_runfiles"]),
-            **{name: is_true(value) for name, value in given.items()},
+            **{name: is_true(variables[f"cuda_{name}"]) for name in ("profile", "environment_d", _FORWARD)},
             debian_mirror=str(variables["cuda_debian_mirror"]),
-            given=given,
         )
 
     def on(self, host: Host) -> Request:
@@ -283,7 +275,7 @@ def plan(request: Request, host: Host, tables: Tables) -> Plan:
     if wrong:
         return Plan(wrong)
     inputs, drift = inputs_of(request, platform=host.platform["name"]), host.record.get("drift") or []
-    is_converged = not drift and is_of(host.record, inputs, _inputs_of_1_0_0(request, host))
+    is_converged = not drift and host.record.get("inputs") == inputs
     has_work = not is_converged if request.is_present else bool(host.record)
     if not has_work:
         # A host that is as requested may have what other variables could no longer get.
@@ -311,23 +303,6 @@ def plan(request: Request, host: Host, tables: Tables) -> Plan:
         notes=tuple(note for one in found.values() for note in one.notes),
         tasks=_tasks(request, host, table, packages, forward),
     )
-
-
-def _inputs_of_1_0_0(request: Request, host: Host) -> str:
-    """What version 1.0.0 has recorded for the request."""
-    recorded = {
-        "source": request.source,
-        "versions": request.versions,
-        "components": request.components,
-        "default": request.default,
-        "runfiles": {version: one.sha256 for version, one in request.runfiles.items()},
-        "profile": request.given["profile"],
-        "environment_d": request.given["environment_d"],
-        "forward": request.given[_FORWARD],
-        "debian_mirror": request.debian_mirror,
-        "platform": host.platform["name"],
-    }
-    return hashlib.sha256(json.dumps(recorded, sort_keys=True).encode()).hexdigest()
 
 
 def _is_of_nvidia(request: Request, host: Host) -> bool:

@@ -5,11 +5,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any, TypeGuard
 
@@ -25,7 +23,7 @@ from .._compatibility import (
 )
 from .._platforms import platform_of
 from .._variable_forms import is_list, shown
-from .contract import RUN_ONLY, Outlook, Plan, Planner, RecordedHost, RequestError, inputs_of, is_of, is_true
+from .contract import Outlook, Plan, Planner, RecordedHost, RequestError, inputs_of, is_true
 from .cuda_packages import (
     LOCK_FILE,
     LOCK_PLUGIN,
@@ -85,13 +83,12 @@ class Library:
 
 @dataclass(frozen=True)
 class Request:
-    """The variables of the role. `given_development` is one of them as the record of version 1.0.0 has it."""
+    """The variables of the role."""
 
     is_present: bool
     libraries: tuple[Library, ...]
     development: bool
     directory: str
-    given_development: Any = field(default=True, metadata=RUN_ONLY)
 
     @classmethod
     def read(
@@ -110,9 +107,8 @@ class Request:
         own = tuple(replace(one, cuda=series) if one.cuda == _AUTO else one for one in own)
         others = tuple(name for name in table if name != CUDNN)
         additional = tuple(_read_libraries("cudnn_additional_libraries", variables, others))
-        development = variables["cudnn_development"]
         is_present = variables["cudnn_state"] == "present"
-        return cls(is_present, own + additional, is_true(development), directory, development)
+        return cls(is_present, own + additional, is_true(variables["cudnn_development"]), directory)
 
     @property
     def requested(self) -> tuple[Library, ...]:
@@ -253,7 +249,7 @@ def plan(request: Request, host: Host, table: Table) -> Plan:
         return Plan((f"{host.platform['name']} is not supported by the role gpu.fleet.cudnn; use one of: {known}",))
     inputs, record = inputs_of(request, platform=host.platform["name"]), host.record
     drift = record.get("drift") or []
-    is_converged = not drift and is_of(record, inputs, _inputs_of_1_0_0(request, host))
+    is_converged = not drift and record.get("inputs") == inputs
     has_work = not is_converged if request.is_present else bool(record)
     # A host that is as requested may have what other variables could no longer get.
     refusals = _refusals(request, host if has_work else Host(host.platform), table)
@@ -270,17 +266,6 @@ def _refusals(request: Request, host: Host, table: Table) -> tuple[str, ...]:
     return tuple(_against_each_other(request)) or tuple(
         text for entry in request.requested for text in _against_library(entry, request, host, table)
     )
-
-
-def _inputs_of_1_0_0(request: Request, host: Host) -> str:
-    """What version 1.0.0 has recorded for the request."""
-    recorded = {
-        "requested": [entry.as_dict() for entry in request.requested],
-        "development": request.given_development,
-        "directory": request.directory,
-        "platform": host.platform["name"],
-    }
-    return hashlib.sha256(json.dumps(recorded, sort_keys=True).encode()).hexdigest()
 
 
 def _tasks(request: Request, host: Host, table: Table) -> dict[str, Any]:

@@ -14,14 +14,14 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...module_utils._common.masking import masked
 from ...module_utils._files.daemon_json import path_objection
 from .._platforms import platform_of
 from .._variable_forms import shown
-from .contract import RUN_ONLY, Needs, Outlook, Plan, Planner, RequestError, in_order, inputs_of, is_of, is_true
+from .contract import RUN_ONLY, Needs, Outlook, Plan, Planner, RequestError, in_order, inputs_of, is_true
 
 DOCKER = "docker"
 AUTO, DISTRIBUTION, REPOSITORY = "auto", "distribution", "docker_repository"
@@ -51,13 +51,12 @@ _REPLACED_BY: dict[tuple[str, str], tuple[str, ...]] = {
     (REPOSITORY, "dnf"): (*_OTHER_ENGINES, "docker", "docker-io", "docker-ee", "docker-ee-cli", "containerd", "runc"),
 }
 _KUBERNETES = ("kubelet", "kubeadm", "k3s", "rke2-server", "rke2-agent")
-# What the role may have installed, except what other software may use; and what its earlier versions installed, whose
-# settings docker_purge removes in any case.
-_EARLIER: tuple[str, ...] = (
+# What the role may have installed, except what other software may use; docker_purge removes their settings in any case.
+_PURGED: tuple[str, ...] = (
     *("docker-ce", "docker-ce-cli", "docker-ce-rootless-extras", "docker-buildx-plugin", "docker-compose-plugin"),
     *("docker.io", "docker-cli"),
 )
-_REMOVABLE = (*_EARLIER, "docker-buildx", "docker-compose-v2", "docker-compose")
+_REMOVABLE = (*_PURGED, "docker-buildx", "docker-compose-v2", "docker-compose")
 _ENGINES = ("docker-ce", "docker.io", *_OTHER_ENGINES[:1])
 
 # https://docs.docker.com/engine/install/debian/ and https://docs.docker.com/engine/install/rhel/
@@ -91,28 +90,6 @@ _SNAPS = ("/snap/docker/current", "/var/lib/snapd/snap/docker/current")
 _DROP_IN = "/etc/systemd/system/docker.service.d/gpu-fleet-proxy.conf"
 _LOGINS = "/root/.docker/config.json"
 _RELEASE_DOTS = 2
-_FORMAT_OF_1_0_0 = 2
-_FIELDS_OF_1_0_0 = (
-    "state",
-    "purge",
-    "source",
-    "version",
-    "url",
-    "key_url",
-    "fingerprint",
-    "add_repository",
-    "channel",
-    "replace",
-    "users",
-    "registries",
-    "images",
-    "exports",
-    "daemon_options",
-    "proxy",
-    "authorities",
-    "secrets",
-    "drop_in",
-)
 _URL = re.compile(r"(https?|file)://.+")
 _FINGERPRINT = re.compile(r"[0-9A-F]{40}")
 INSTALL, IMAGES, REMOVE = "install", "images", "remove"
@@ -360,7 +337,7 @@ def plan(request: Request, host: Host, check_mode: bool = False) -> Plan:
     """Plan Docker on this host."""
     chosen = _Choice.of(request, host)
     inputs = inputs_of(request, platform=host.platform["name"], source=chosen.source)
-    is_as_recorded = is_of(host.record, inputs, _inputs_of_1_0_0(request, host, chosen.source))
+    is_as_recorded = host.record.get("inputs") == inputs
     removable = _removable(request, host)
     kept = [name for name in _ENGINES if name in host.installed and name not in removable]
     if request.state == "absent":
@@ -388,12 +365,6 @@ def plan(request: Request, host: Host, check_mode: bool = False) -> Plan:
         "compares_secrets": request.state == "present" and bool(request.secrets) and host.recorded is not None,
     }
     return Plan(refusals, steps, reasons if steps else (), inputs, tasks=tasks)
-
-
-def _inputs_of_1_0_0(request: Request, host: Host, source: str) -> str:
-    """The hash that version 1.0.0 recorded: all fields that it had, in the form that it had."""
-    fields = asdict(replace(request, secrets="", drop_in="", images=(), purge=False))
-    return _digest([_FORMAT_OF_1_0_0, host.platform["name"], source, {name: fields[name] for name in _FIELDS_OF_1_0_0}])
 
 
 def _packages(request: Request, host: Host, chosen: _Choice) -> dict[str, Any]:
@@ -455,7 +426,7 @@ def _task_files(
 def _installed(host: Host, chosen: _Choice) -> list[str]:
     """The packages that are the role's after this run; those that were there before are not."""
     new = chosen.missing if host.packages is not None else ()
-    return list(dict.fromkeys((*_own(host), *host.brought, *new)))
+    return list(dict.fromkeys((*host.was("installed"), *host.brought, *new)))
 
 
 def _adds_repository(request: Request, chosen: _Choice) -> bool:
@@ -519,15 +490,12 @@ def _authorities(request: Request) -> list[str]:
 
 def _removals(request: Request, host: Host, removable: Sequence[str], kept: Sequence[str]) -> dict[str, Any]:
     """What the tasks read when Docker is removed."""
-    repository = _repository_files(host)
-    recorded = host.recorded or {}
-    files = recorded.get("repository", repository if host.recorded is not None else [])
     return {
         "removable": removable,
         "kept": kept,
         "directories": _directories(host),
-        "purged": _EARLIER,
-        "old_files": [*files, *host.was("certificates")],
+        "purged": _PURGED,
+        "old_files": [*host.was("repository"), *host.was("certificates")],
         "has_removal": bool(removable) or host.recorded is not None,
         "would_remove": ", ".join(removable) or "what the role has configured",
     }
@@ -575,10 +543,11 @@ def begun(request: Request, host: Host, with_packages: bool) -> dict[str, Any]:
     """
     earlier, data = host.recorded or {}, record(request, host, restart_is_due=True)["data"]
     lists = ("repository", "users", "registries", "certificates")
+    installed = data["installed"] if with_packages else list(dict.fromkeys((*host.was("installed"), *host.brought)))
     return {
         **data,
         **{name: list(dict.fromkeys((*host.was(name), *data[name]))) for name in lists},
-        "installed": data["installed"] if with_packages else list(dict.fromkeys((*_own(host), *host.brought))),
+        "installed": installed,
         "daemon_options": {**(earlier.get("daemon_options") or {}), **request.daemon_options},
         # The pin of another version has to go first.
         "version": _recorded_version(host) or request.version,
@@ -675,18 +644,11 @@ def _repository(request: Request, host: Host) -> Mapping[str, Any]:
 
 def _removable(request: Request, host: Host) -> tuple[str, ...]:
     """The installed packages that the role has installed; with docker_purge all of Docker."""
-    own = _REMOVABLE if request.purge else _own(host)
+    own = _REMOVABLE if request.purge else host.was("installed")
     names = [name for name in _REMOVABLE if name in own]
     if request.purge and not _runs_kubernetes(host):
         names.append("containerd.io")
     return tuple(name for name in names if name in host.installed)
-
-
-def _own(host: Host) -> tuple[str, ...]:
-    """The packages that earlier runs have installed. Records of earlier versions of the role do not name them."""
-    if host.recorded is None:
-        return ()
-    return host.was("installed") if "installed" in host.recorded else _EARLIER
 
 
 def _runs_kubernetes(host: Host) -> bool:

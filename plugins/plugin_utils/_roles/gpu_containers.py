@@ -9,8 +9,8 @@ is planned here; of podman's, the plan names those that are to be made or starte
 
 A container is the role's where the record on the host has it by its ID. Labels decide nothing alone: images and users
 set them, too. By the hash of its declaration the role recognizes a container that it made and could not record, in a
-run that was interrupted or with gpu.fleet 1.0.0, which had no record: only where it is declared in the very same way,
-so that nothing is removed or made again for it.
+run that was interrupted, or whose record was lost: only where it is declared in the very same way, so that nothing is
+removed or made again for it.
 """
 
 from __future__ import annotations

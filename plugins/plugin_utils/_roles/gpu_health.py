@@ -255,7 +255,7 @@ def judges_alone(found: Plan) -> bool:
 
 
 def _inputs(request: Request, host: Host) -> str:
-    """As version 1.0.0 has it."""
+    """A hash of what a proof holds for."""
     decisive = {
         "image": request.image,
         "mode": request.modes,

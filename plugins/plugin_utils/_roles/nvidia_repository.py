@@ -166,7 +166,6 @@ def define(request: Request, host: Host, keys: Keys) -> dict[str, Any]:
     fingerprints = [re.sub(r"\s+", "", str(one)).upper() for one in given.get("fingerprints", vendor["fingerprints"])]
     old = _OLD[request.name] + ("|" + re.escape(url.rstrip("/")) if "url" in given else "")
     files = _files(request, host)
-    # Records have a hash of this text: the order of the names is that of version 1.0.0.
     return {
         **vendor,
         **given,
@@ -287,9 +286,11 @@ def _removed(request: Request, host: Host, data: Mapping[str, Any]) -> dict[str,
 
 
 def _inputs(request: Request, definition: Mapping[str, Any]) -> str:
-    """The hash that the record keeps, as that of version 1.0.0: a host that it recorded has no work."""
+    """The hash that the record keeps."""
     kept: Any = {name: value for name, value in definition.items() if name not in _RUN_ONLY}
-    return hashlib.sha256(json.dumps([1, list(request.local) if request.name == LOCAL else kept]).encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps(list(request.local) if request.name == LOCAL else kept, sort_keys=True).encode()
+    ).hexdigest()
 
 
 def _needed_after(request: Request, before: Sequence[str]) -> list[str]:

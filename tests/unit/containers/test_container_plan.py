@@ -219,8 +219,8 @@ def test_whatever_is_declared_differently_changes_the_declaration() -> None:
         assert one(**change)["labels"][DECLARATION] != same[DECLARATION]
 
 
-def test_the_declaration_of_docker_is_that_of_earlier_releases() -> None:
-    # Another value makes every container of the role again when the collection is upgraded. This one is of 1.0.0.
+def test_the_hash_of_a_declaration_stays() -> None:
+    # Another value makes every container of the role again when the collection is upgraded.
     container = one(gpus=[0], jupyter=True, user="1000", env={"A": True}, ports=["80:80"], ipc="host", entrypoint=["a"])
     assert container["labels"][DECLARATION] == "999d898030f7a12375de19a4e3d0bc4e7aee9a33d236c89abd8a82f6f31c8121"
 
@@ -325,7 +325,7 @@ def test_a_container_that_another_user_has_put_in_place_of_ours_is_theirs() -> N
     )
 
 
-# Hosts of 1.0.0, which had no record, and runs that ended before theirs
+# A lost record, and runs that ended before theirs
 
 
 def test_what_is_declared_as_it_was_made_is_recognized_and_recorded() -> None:
@@ -361,7 +361,7 @@ def test_what_is_declared_differently_is_adopted_by_name_only() -> None:
     assert found["record"]["containers"]["docker"] == {"old": "other old", "training": "other training"}
 
 
-def test_a_container_of_1_0_0_is_not_run_by_two_engines() -> None:
+def test_a_container_without_a_record_is_not_run_by_two_engines() -> None:
     moved = {"engine": "podman"}
     (message,) = plan(moved, containers=[labelled()], images=[IMAGE])["refusals"]
     assert "remove it with docker rm --force training, or, where gpu.fleet has made it" in message

@@ -356,7 +356,6 @@ def test_dockers_own_packages_bring_both() -> None:
 REMOVABLE = {
     "what the role installed": ({"installed": ["docker.io", "runc"]}, False, DOCKER_IO, ["docker.io"], []),
     "an engine that was there before": ({"installed": ["docker-buildx"]}, False, DOCKER_IO, [], ["docker.io"]),
-    "a record of an earlier version": ({"users": []}, False, DOCKER_IO, ["docker.io"], []),
     "no record": (None, False, DOCKER_IO, [], ["docker.io"]),
     "all of it": (None, True, {**DOCKER_CE, "containerd.io": "1.7.27-1"}, [*DOCKER_CE, "containerd.io"], []),
     "all of it on a node of Kubernetes": (None, True, {**DOCKER_CE, **KUBERNETES}, [*DOCKER_CE], []),
@@ -403,7 +402,7 @@ def test_a_login_has_the_key_that_the_client_looks_up(name: str, key: str) -> No
     given = [{"registry": name, "username": "robot", "password": "word"}]
     found = plan(docker_registries=given, facts={"record": {"data": {"registries": ["docker.io"]}}})
     assert found["logins"] == [{"registry": name, "key": key, "username": "robot"}]
-    # What an earlier version stored by a key that nothing looks up.
+    # Recorded by another name of the same registry.
     assert found["logouts"] == ["docker.io"]
 
 
@@ -770,35 +769,8 @@ def test_the_message_of_nvcr_io_to_docker_29_is_recognised() -> None:
     assert pull_error({"failed": True, "msg": "no route to host"}) == "no route to host"
 
 
-# What decides the state of a host, as version 1.0.0 recorded it for these variables on Ubuntu 24.04.
-OF_1_0_0: list[tuple[dict[str, Any], str]] = [
-    ({}, "04c15211b42cfa4c4c530894477e1539bc1e733a6355e0e48bf3e28d306c6284"),
-    (
-        {
-            "docker_version": "28.5",
-            "docker_users": ["ops"],
-            "docker_daemon_options": {"log-driver": "journald"},
-            "docker_proxy": {"http": "http://u:pw@proxy:3128"},
-            "docker_registries": [{"registry": "nvcr.io", "password": "key"}],
-        },
-        "1cc338f7d65ddaf08c7e141b80447bdfce4bdeb84d0fd2572def077c033a21cc",
-    ),
-]
-
-
 def _recorded(inputs: str, *drift: str) -> dict[str, Any]:
     return {"record": {"inputs": inputs, "data": {}, "drift": [{"message": text} for text in drift]}}
-
-
-@pytest.mark.parametrize(("variables", "inputs"), OF_1_0_0)
-def test_a_host_that_version_1_0_0_recorded_is_converged(variables: dict[str, Any], inputs: str) -> None:
-    packages = dict.fromkeys(plan(**variables)["packages"], "28.5.1")
-    found = plan(packages=packages, facts=_recorded(inputs), **variables)
-    assert "install" not in found["steps"] and found["inputs"] != inputs
-    # Only the host knows whether a password is that of the last run.
-    assert found["steps"] == (["images"] if found["compares_secrets"] else [])
-    assert found["compares_secrets"] is ("docker_proxy" in variables)
-    assert "install" not in plan(packages=packages, facts=_recorded(found["inputs"]), **variables)["steps"]
 
 
 CHANGES: list[dict[str, Any]] = [

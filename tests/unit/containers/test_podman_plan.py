@@ -100,7 +100,7 @@ def test_what_is_as_declared_is_kept_and_what_is_not_declared_is_removed(version
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_of_the_containers_of_1_0_0_the_declared_one_is_recognized(version: str) -> None:
+def test_without_a_record_the_declared_container_is_recognized(version: str) -> None:
     found = of_podman(NOTEBOOK, podman=recorded(version), recorded={})
     assert (found["refusals"], found["obsolete"], found["containers"][0]["step"]) == ([], [], "")
     assert found["record"]["containers"]["podman"].keys() == {"notebook"}

@@ -538,21 +538,3 @@ def test_a_change_of_the_host_is_seen(change: dict[str, Any]) -> None:
     assert not planned(host={**host, "record": record, **change})["is_converged"]
     drifted = {**record, "drift": [{"message": "edited"}]}
     assert not planned(host={**host, "record": drifted})["is_converged"]
-
-
-@pytest.mark.parametrize(
-    ("given", "inputs"),
-    [
-        ({}, "115f012a8191ad2ce832fb201475b39036dc3c4e6e1340c5583f23d66fb49154"),
-        (
-            {"runtimes": ["docker", "containerd"], "mode": "cdi", "accept_envvar": "never"},
-            "2d62d1aa619e369e3a39d1d3314397dfc15ef4e98624057b8229324891533a42",
-        ),
-    ],
-)
-def test_a_host_that_version_1_0_0_recorded_is_converged(given: dict[str, Any], inputs: str) -> None:
-    host = {**facts("1.18.2"), "record": {"inputs": inputs, "data": {}, "drift": []}}
-    found = planned(given, host)
-    assert found["is_converged"] and "install" not in found["steps"] and found["inputs"] != inputs
-    # It did not record whether there is a RuntimeClass, so that a host with one is converged once more.
-    assert not planned({**given, "runtime_class": True}, host)["is_converged"]

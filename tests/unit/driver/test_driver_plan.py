@@ -281,7 +281,7 @@ def test_priorities_of_apt_decide_between_repositories_and_its_own_pins_do_not_c
     release = "500 http://archive.example/debian trixie/non-free amd64 Packages"
     facts = {"system": "Debian", "release": "13"}
     own = [{"packages": "nvidia-* lib*", "pin": "version 550.163.01-4*", "priority": 1001}]
-    # By the record of a run, and where an earlier version has recorded none.
+    # By the record of a run, and where an interrupted run has recorded none.
     for pinned, pins in (("100", []), ("1001", own), ("1001", None)):
         listed = "".join(
             f"{name}:\n  Version table:\n{row(pinned, backports, '550.163.01-4~bpo13+1')}"

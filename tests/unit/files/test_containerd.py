@@ -323,7 +323,7 @@ CHOSEN = _read("1.7-kubernetes", "dump.toml").replace(
     [
         pytest.param(False, None, True, id="first run"),
         pytest.param(True, None, False, id="as the site has it"),
-        pytest.param(False, "runc", False, id="1.0.0 has made it runc"),
+        pytest.param(False, "runc", False, id="the drop-in has runc"),
         pytest.param(False, "nvidia", True, id="by an earlier run as well"),
     ],
 )

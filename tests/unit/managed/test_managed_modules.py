@@ -310,14 +310,6 @@ def test_a_password_in_a_url_is_neither_recorded_nor_shown(host: ManagedHost, re
     ]
 
 
-def test_a_record_of_an_earlier_version_is_read(host: ManagedHost, record: Run, facts: Run) -> None:
-    record(inputs="abc")
-    older = json.loads(host.path(RECORD).read_text())
-    del older["secrets"]
-    host.path(RECORD).write_text(json.dumps(older))
-    assert facts()["example"]["inputs"] == "abc"
-
-
 @pytest.mark.parametrize("name", DRIFTS)
 def test_each_drift_is_found_and_reported(name: str, host: ManagedHost, record: Run, facts: Run) -> None:
     record(**a_converged_host(host))
@@ -635,16 +627,6 @@ def test_a_process_that_must_stay_the_same(
     elif before is not None:
         host.unit("docker.service", active="inactive")
     assert [item["message"] for item in facts()["example"]["drift"]] == ([message] if message else [])
-
-
-def test_a_record_without_started_after_is_read(host: ManagedHost, record: Run, facts: Run) -> None:
-    host.unit("docker.service")
-    record(units={"docker.service": {"active": True}})
-    recorded = json.loads(host.path(RECORD).read_text())
-    for name in ("started_after", "same_start", "started"):
-        del recorded["units"]["docker.service"][name]
-    host.write(RECORD, json.dumps(recorded))
-    assert facts()["example"]["drift"] == []
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import (
     Plan,
     in_order,
     inputs_of,
-    is_of,
 )
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import WITH_PLAN
@@ -77,12 +76,6 @@ def test_a_field_that_a_later_version_adds_has_the_same_inputs_at_its_default() 
 def test_a_field_without_a_default_always_counts_and_so_does_the_host() -> None:
     assert inputs_of(Request("")) != inputs_of(Request("13.0"))
     assert inputs_of(BEFORE, platform="Debian 12") != inputs_of(BEFORE, platform="Debian 13")
-
-
-def test_a_record_is_of_this_version_or_of_the_first_or_of_neither() -> None:
-    assert is_of({"inputs": "new"}, "new", "old") and is_of({"inputs": "old"}, "new", "old")
-    assert not is_of({"inputs": "other"}, "new", "old") and not is_of({}, "new", "old")
-    assert not is_of({"inputs": ""}, "new")
 
 
 def test_tasks_read_lists_and_what_is_theirs_next_to_the_rest() -> None:

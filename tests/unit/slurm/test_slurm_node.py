@@ -220,7 +220,7 @@ def test_a_drain_of_another_run_is_refused_and_can_be_taken_over() -> None:
         assert held_by(request, node).endswith("gpu_fleet_upgrade_take_over: 20260101T000000Z")
     taken = parse_request("gpu1", "drained", OWNER, "upgrade", "keep", take_over="20260101T000000Z")
     assert plan(taken, node, ()) == [["scontrol", "update", "NodeName=gpu1", "State=DRAIN", f"Reason={OWNER}: upgrade"]]
-    # In service: the reason is what newer versions keep of an earlier drain.
+    # In service: the reason is what newer versions of Slurm keep of an earlier drain.
     assert held_by(parse_request("gpu1", "drained", OWNER, "", "keep"), Node("gpu1", ("IDLE",), node.reason)) == ""
     for reason in ("fan", "gpu.fleet.remedy", "maintenance 7: fan"):
         assert held_by(parse_request("gpu1", "drained", OWNER, "", "keep"), Node("gpu1", ("DRAIN",), reason)) == ""

@@ -264,10 +264,6 @@ def test_a_refused_plan_serves_no_gpu(host: StateHost, capsys: Any) -> None:
     assert host.snapshot() == before
 
 
-def test_plans_of_earlier_versions_are_read() -> None:
-    assert state_plan.parse(_plan(boot_timeout=..., clients=...)).boot_timeout == state_plan.BOOT_TIMEOUT
-
-
 def test_a_missing_driver_is_an_error_at_once(tmp_path: Path, capsys: Any) -> None:
     path = tmp_path / "plan.json"
     path.write_text(state_plan.render(StatePlan(executable="/nonexistent/nvidia-smi")))

@@ -99,7 +99,7 @@ def test_an_import_that_leads_nowhere_is_an_error_that_names_it() -> None:
         service_files.program_files(f"{ROOT}.a", source)
 
 
-def test_directories_of_an_earlier_version_go_and_links_are_not_followed(tmp_path: Path) -> None:
+def test_directories_of_another_version_go_and_links_are_not_followed(tmp_path: Path) -> None:
     old = tmp_path / PROGRAM.lstrip("/") / "gpu_fleet" / "deeper"
     old.mkdir(parents=True)
     (old / "_smi.py").write_text("")

@@ -49,13 +49,11 @@ def planned(action: str, *nodes: dict[str, Any], pods: tuple[dict[str, Any], ...
         ("drain", node(), True, OWN),
         # An operator has uncordoned it by hand.
         ("drain", node(note=OWN), True, OWN),
-        ("drain", node(cordoned=True, note=f"{RUN}: GPU 0 is lost"), True, OWN),
+        ("drain", node(cordoned=True, note=f"gpu.fleet {RUN}: GPU 0 is lost"), True, OWN),
         ("drain", node(cordoned=True, note=OWN), None, None),
         ("drain", node(cordoned=True), None, None),
-        ("drain", node(cordoned=True, note="20250101T000000Z: upgrade"), None, None),
+        ("drain", node(cordoned=True, note="gpu.fleet 20250101T000000Z: upgrade"), None, None),
         ("return", node(cordoned=True, note=OWN), False, None),
-        # As version 1.0.0 wrote it.
-        ("return", node(cordoned=True, note=f"{RUN}: upgrade"), False, None),
         ("return", node(cordoned=True), None, None),
         ("return", node(cordoned=True, note=f"gpu.fleet {RUN}0: upgrade"), None, None),
         ("return", node(note=OWN), None, None),
@@ -81,7 +79,7 @@ def test_a_failure_replaces_our_reason_and_cordons_what_is_not() -> None:
 
 
 def test_a_cordon_of_another_run_is_refused_and_can_be_taken_over() -> None:
-    for note in ("gpu.fleet 20250101T000000Z_abcdef: upgrade", "20250101T000000Z: upgrade"):
+    for note in ("gpu.fleet 20250101T000000Z_abcdef: upgrade", "gpu.fleet 20250101T000000Z: upgrade"):
         found = node(cordoned=True, note=note)
         run = note.partition(":")[0].split()[-1]
         for action in ("drain", "confirm"):

@@ -14,7 +14,7 @@ from typing import Any
 from ....module_utils._common.masking import masked
 from ..._compatibility import CompatibilityError
 from ..._machines import against_driver
-from ..contract import Plan, RequestError, inputs_of, is_of
+from ..contract import Plan, RequestError, inputs_of
 from .change import disk_space, preferences
 from .host import Host
 from .packages import DriverRequestError
@@ -48,7 +48,7 @@ def plan(request: Request, host: Host, table: Tables, check_mode: bool = False) 
     inputs, drift = inputs_on(request, host), host.drift(request)
     is_converged = (
         not request.upgrade
-        and is_of(host.record, *inputs)
+        and host.record.get("inputs") == inputs
         and not drift
         and (not request.repository or bool(host.repository_record(request)))
     )
@@ -64,20 +64,17 @@ def plan(request: Request, host: Host, table: Tables, check_mode: bool = False) 
     return Plan(
         steps=steps,
         reasons=tuple(drift),
-        inputs=inputs[0],
+        inputs=inputs,
         notes=(*host.limits, *([unmanaged_note(request, host)] if leaves else []), *_unfinished_notes(host)),
         tasks=_tasks(request, host, steps),
     )
 
 
-def inputs_on(request: Request, host: Host) -> tuple[str, str]:
-    """The hash of what decides the state of the host, and what version 1.0.0 has recorded for it."""
+def inputs_on(request: Request, host: Host) -> str:
+    """The hash of what decides the state of the host."""
     platform = [host.platform["name"], host.architecture, host.kernel]
     gpus, nodes = sorted({*host.devices}), list(request.imex_nodes) or list(host.companions(request).imex_nodes)
-    return (
-        inputs_of(request, platform=platform, gpus=gpus, imex_nodes=nodes),
-        request.inputs_of_1_0_0(platform, gpus, nodes),
-    )
+    return inputs_of(request, platform=platform, gpus=gpus, imex_nodes=nodes)
 
 
 def needs_activation(request: Request, host: Host, has_new_options: bool = False) -> bool:

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -33,7 +31,7 @@ _OF_RUNFILE = re.compile(r"-([0-9]{3}[.][0-9.]*[0-9])")
 class Request:
     """The variables of the role; `repositories` are those of nvidia_repository for NVIDIA's and for the PPA.
 
-    `given` are the values as the record of version 1.0.0 has them. The password of the key is not here.
+    The password of the key is not here.
     """
 
     is_present: bool
@@ -76,7 +74,6 @@ class Request:
     reload: str = field(default="if_possible", metadata=RUN_ONLY)
     reboot: str = field(default="never", metadata=RUN_ONLY)
     disk_space_mib: int = field(default=0, metadata=RUN_ONLY)
-    given: Mapping[str, Any] = field(default_factory=dict, metadata=RUN_ONLY)
 
     @classmethod
     def read(cls, variables: Mapping[str, Any]) -> Request:
@@ -100,7 +97,6 @@ class Request:
             repositories=(first, second),
             has_mok_password=given["mok_password"] != "",
             disk_space_mib=_read_number("disk_space_mib", given["disk_space_mib"]),
-            given={**given, "mok_password": None},
             **values,
         )
 
@@ -159,34 +155,6 @@ class Request:
         if platform["name"] == _SIGNS_WITH_SHIM:
             return [SHIM_CERTIFICATE]
         return [self.mok_certificate] if self.mok_certificate else [_DKMS_CERTIFICATE, SHIM_CERTIFICATE]
-
-    def inputs_of_1_0_0(self, platform: list[str], gpus: list[str], imex_nodes: list[str]) -> str:
-        """What version 1.0.0 has recorded for the request, empty for one that it did not know."""
-        if self.imex_settings or self.gpudirect:
-            return ""
-        given = self.given
-        recorded = {
-            "source": given["source"],
-            "version": given["version"],
-            "kernel_modules": given["kernel_modules"],
-            "build": given["module_build"],
-            "headless": given["headless"],
-            "series": given["ubuntu_series"],
-            "parts": [given["fabric_manager"], given["imex"], given["nvlink5"], given["imex_nodes"] or imex_nodes],
-            "persistence_daemon": given["persistence_daemon"],
-            "pin": given["pin"],
-            "hold_kernel": given["hold_kernel"],
-            "runfile": [given["runfile_base_url"], given["runfile_url"], given["runfile_sha256"]],
-            "local_repository": [given["local_repository"], given["local_repository_sha256"]],
-            "secure_boot": [given["secure_boot"], given["mok_key"], given["mok_certificate"]],
-            "repository": list(self.repositories),
-            "image_build": given["image_build"],
-            "boot_kernel": given["boot_kernel"],
-            "module_options": given["module_options"],
-            "platform": platform,
-            "gpus": gpus,
-        }
-        return hashlib.sha256(json.dumps(recorded, sort_keys=True).encode()).hexdigest()
 
 
 _TEXT = (
