@@ -43,6 +43,8 @@ DOCKER_IO = {
     "containerd": "2.2.1-0ubuntu1~24.04.4",
     "runc": "1.3.4-0ubuntu1~24.04.1",
 }
+# https://github.com/Azure/azhpc-images, components/install_docker.sh and versions.json of 29 July 2026.
+MOBY = dict.fromkeys(("moby-engine", "moby-cli", "moby-buildx"), "29.1.4-ubuntu24.04u1")
 KUBERNETES = {"kubelet": "1.33.1-1.1", "containerd.io": "1.7.27-1"}
 
 
@@ -153,7 +155,12 @@ REMOVALS: dict[str, tuple[dict[str, str], dict[str, str], dict[str, Any], list[s
         ["docker-ce would remove runc; nothing was changed; remove what you do not need"],
     ),
     "podman-docker of EL": (ROCKY, {"podman-docker": "5.4.0-1.el9"}, {}, ["docker-ce would remove podman-docker;"]),
-    "another engine": (NOBLE, {"moby-engine": "25.0"}, {}, ["docker.io would remove moby-engine;"]),
+    "another engine": (
+        NOBLE,
+        MOBY,
+        {"docker_source": "distribution"},
+        ["docker.io would remove moby-engine, moby-cli;", "set docker_source to auto, which keeps moby-engine,"],
+    ),
 }
 
 
@@ -203,6 +210,16 @@ def test_what_may_be_replaced_is_named_by_the_user() -> None:
     # An installed Docker replaces nothing any more.
     everything = dict.fromkeys(found["packages"], "1-1")
     assert plan(NOBLE, {**everything, "runc": "1.3.4"}, **given)["replace"] == []
+
+
+def test_moby_of_an_image_stays_and_gets_what_the_modules_need() -> None:
+    found = plan(NOBLE, MOBY)
+    assert (found["refusals"], found["source"], found["has_engine"]) == ([], "moby-engine", True)
+    assert (found["install"], found["missing"]) == (["python3-requests"], ["python3-requests"])
+    # A version applies to it, and its removal is not the role's.
+    assert "moby-engine=28.5.*" in plan(NOBLE, MOBY, docker_version="28.5")["install"]
+    assert plan(NOBLE, MOBY, docker_state="absent")["kept"] == ["moby-engine"]
+    assert plan(ROCKY, MOBY)["refusals"] == []
 
 
 def test_what_is_installed_is_no_reason_against_docker_that_is_installed_too() -> None:
