@@ -29,7 +29,8 @@ def headers_package(kernel: str, manager: str) -> str:
     and so has Oracle's Unbreakable Enterprise Kernel.
     """
     if manager == "apt":
-        return f"linux-headers-{kernel}"
+        # https://pve.proxmox.com/wiki/NVIDIA_vGPU_on_Proxmox_VE, read 2026-11-29; those of older ones are called pve-.
+        return f"{'proxmox' if kernel.endswith('-pve') else 'linux'}-headers-{kernel}"
     found = _RPM.fullmatch(kernel)
     base, variant = (found["base"], found["variant"] or "") if found else (kernel, "")
     if _REAL_TIME.search(base) and not variant:
