@@ -61,7 +61,7 @@ _EARLIER: tuple[str, ...] = (
     *("docker.io", "docker-cli"),
 )
 _REMOVABLE = (*_EARLIER, "docker-buildx", "docker-compose-v2", "docker-compose")
-_ENGINES = ("docker-ce", "docker.io", MOBY)
+_ENGINES = ("docker-ce", "docker.io", "docker", MOBY)
 
 # https://docs.docker.com/engine/install/debian/ and https://docs.docker.com/engine/install/rhel/
 _FINGERPRINTS = {
@@ -415,7 +415,7 @@ def _packages(request: Request, host: Host, chosen: _Choice) -> dict[str, Any]:
         "installed": _installed(host, chosen),
         "has_engine": bool(held),
         "changes_packages": bool(chosen.others or replaced),
-        "offers_command": list(_OFFERS) if chosen.source == DISTRIBUTION else [],
+        "offers_command": list(_OFFERS) if chosen.source == DISTRIBUTION and host.manager == "apt" else [],
         "held": held,
         "pin": _pin(request, host, held),
         "was_pinned": bool(_recorded_version(host)),
@@ -686,8 +686,9 @@ def _repository(request: Request, host: Host) -> Mapping[str, Any]:
 
 def _removable(request: Request, host: Host) -> tuple[str, ...]:
     """The installed packages that the role has installed; with docker_purge all of Docker."""
-    own = _REMOVABLE if request.purge else _own(host)
-    names = [name for name in _REMOVABLE if name in own]
+    removable = (*_REMOVABLE, *(name for name in host.platform["docker_packages"] if name not in _REMOVABLE))
+    own = removable if request.purge else _own(host)
+    names = [name for name in removable if name in own]
     if request.purge and not _runs_kubernetes(host):
         names.append("containerd.io")
     return tuple(name for name in names if name in host.installed)
@@ -763,6 +764,11 @@ def _against_platform(request: Request, host: Host) -> Iterator[str]:
         )
     elif request.source == DISTRIBUTION and not platform["docker_packages"]:
         yield f"{platform['name']} has no Docker of its own; set docker_source to docker_repository or auto"
+    elif _source(request, host) == REPOSITORY and request.add_repository and not platform["docker_repository"]:
+        yield (
+            f"Docker has no repository for {platform['name']}; set docker_source to distribution, or, where a "
+            "repository of yours has docker-ce, docker_add_repo to false"
+        )
 
 
 def _against_host(request: Request, host: Host, replaced: Sequence[str]) -> Iterator[str]:

@@ -252,7 +252,27 @@ BUILT = {"debian": {"bookworm", "trixie"}, "ubuntu": {"jammy", "noble", "resolut
 
 @pytest.mark.parametrize("platform", PLATFORMS, ids=lambda platform: platform.name)
 def test_every_supported_platform_has_a_directory_that_docker_builds(platform: Any) -> None:
+    if not platform.docker_repository:
+        assert platform.docker_packages
+        return
     assert (platform.docker_suite or platform.name.rpartition(" ")[2]) in BUILT[platform.docker_repository]
+
+
+AMAZON = _el("Amazon", "2023")
+
+
+def test_amazon_linux_has_docker_of_its_own_and_no_directory_of_dockers() -> None:
+    found = plan(AMAZON)
+    assert (found["refusals"], found["source"]) == ([], "distribution")
+    assert (found["install"], found["offers_command"]) == (["docker", "python3-requests"], [])
+    given: dict[str, Any] = {"docker_source": "docker_repository"}
+    (refusal,) = plan(AMAZON, **given)["refusals"]
+    assert refusal.startswith("Docker has no repository for Amazon Linux 2023; set docker_source to distribution")
+    assert plan(AMAZON, docker_add_repo=False, **given)["refusals"] == []
+    record = {"inputs": "", "data": {"installed": ["docker"]}}
+    removed = plan(AMAZON, {"docker": "25.0.8-1"}, {"record": record}, docker_state="absent")
+    assert (removed["removable"], removed["kept"]) == (["docker"], [])
+    assert plan(AMAZON, {"docker": "25.0.8-1"}, docker_state="absent")["kept"] == ["docker"]
 
 
 def test_channel_and_mirror() -> None:
