@@ -187,10 +187,11 @@ ansible_facts:
     gpu_fleet_machine:
       description:
         - A machine whose driver is not that of its distribution. V(virtualization) is V(wsl), V(lxc), V(jetson) or
-          empty, V(dgx_os) the version of DGX OS or empty.
+          empty, V(dgx_os) the version of DGX OS or empty. V(vgpu) is V(host) with NVIDIA's Virtual GPU Manager,
+          V(guest) in a virtual machine with a vGPU, with or without its driver, or empty.
       returned: when V(managed) is gathered
       type: dict
-      sample: {virtualization: "", dgx_os: 7.2.3}
+      sample: {virtualization: "", dgx_os: 7.2.3, vgpu: ""}
 missing_users:
   description: Users of O(users) who do not exist on the host.
   returned: always

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..module_utils._host.machine import JETSON, LXC, WSL
+from ..module_utils._host.machine import JETSON, LXC, VGPU_GUEST, VGPU_HOST, WSL
 
 MACHINE = "gpu_fleet_machine"
 _WITHOUT_ROLE = "take nvidia_driver out of gpu_fleet_roles for this host"
@@ -20,17 +20,29 @@ _DRIVERS = {
     LXC: "this is a container of LXC, whose kernel modules are those of its host: run the role on the host, give the "
     f"container its devices and libraries (lxc.mount.entry, or nvidia.runtime of LXD and Incus), and {_WITHOUT_ROLE}",
 }
+_VGPU_GUIDE = "https://docs.nvidia.com/vgpu/latest/grid-vgpu-user-guide/"
+_VGPUS = {
+    VGPU_HOST: "this host has NVIDIA's Virtual GPU Manager, which is the driver of a vGPU host: update it with the "
+    f"package of its release from NVIDIA's licensing portal ({_VGPU_GUIDE}), and {_WITHOUT_ROLE}",
+    VGPU_GUEST: "this is a virtual machine with a vGPU, which works with the guest driver of vGPU software only, of a "
+    f"release that fits its host's manager ({_VGPU_GUIDE}): set nvidia_driver_source to runfile and "
+    "nvidia_driver_runfile_url to the -grid.run file from NVIDIA's licensing portal or your cloud, or install it "
+    f"yourself and {_WITHOUT_ROLE}",
+}
 _DGX = "https://docs.nvidia.com/dgx/"
 
 
-def against_driver(facts: Mapping[str, str], source: str, may_install: bool) -> str:
+def against_driver(facts: Mapping[str, str], source: str, may_install: bool, file: str = "") -> str:
     """Why no driver of a source is installed on a machine with these facts; empty where nothing is against it.
 
-    `may_install`: whether the source is the distribution, which DGX OS is as well.
+    `may_install`: whether the source is the distribution, which DGX OS is as well. `file` is that of a runfile.
     """
-    kind, dgx = facts.get("virtualization", ""), facts.get("dgx_os", "")
+    kind, dgx, vgpu = (facts.get(name, "") for name in ("virtualization", "dgx_os", "vgpu"))
     if kind in _DRIVERS:
         return _DRIVERS[kind]
+    # Such a file has it in its name: NVIDIA-Linux-x86_64-580.95.05-grid.run, 595.58.03-grid-azure.run.
+    if vgpu in _VGPUS and not (vgpu == VGPU_GUEST and "-grid" in file):
+        return _VGPUS[vgpu]
     if dgx and not may_install:
         return (
             f"this is DGX OS {dgx}, which has driver, Fabric Manager and their repositories of its own, and "

@@ -13,6 +13,8 @@ from ..module_utils._knowledge.distributions import IMPOSSIBLE, PLATFORMS, Platf
 
 EL_FAMILY = "RedHat"
 EL = "EL"
+# Ansible's name, and its name in the table: of EL's family, and no rebuild of it.
+_OTHERS = {"Amazon": "Amazon Linux"}
 RHEL = "RedHat"
 _BY_NAME = {platform.name: platform for platform in PLATFORMS}
 WINDOWS = "on Windows only the role gpu.fleet.windows_gpu works; run gpu.fleet.windows for this host"
@@ -28,7 +30,8 @@ def platform_of(facts: Mapping[str, Any]) -> dict[str, Any]:
     distribution, version, major = (
         str(facts.get(name, "")) for name in ("distribution", "distribution_version", "distribution_major_version")
     )
-    system, release = (EL, major) if facts.get("os_family") == EL_FAMILY else (distribution, major)
+    family = EL if facts.get("os_family") == EL_FAMILY else distribution
+    system, release = _OTHERS.get(distribution, family), major
     if distribution == "Ubuntu":
         release = version
     found = _BY_NAME.get(f"{system} {release}")

@@ -22,7 +22,7 @@ class Platform:
     # Directory in NVIDIA's CUDA repository, and the last digits of its signing key's fingerprint.
     cuda_repository: str
     cuda_key: str
-    # Directory in Docker's repository, and its suite (apt only).
+    # Directory in Docker's repository, empty where it has none, and its suite (apt only).
     docker_repository: str
     docker_suite: str = ""
     # The distribution's own engine; empty where it has none.
@@ -73,6 +73,21 @@ PLATFORMS = (
     ),
     Platform("EL 9", "dnf", "rhel9", "D42D0685", "centos", gcc="11"),
     Platform("EL 10", "dnf", "rhel10", "CDF6BA43", "centos", gcc="14"),
+    # Its packages docker, dkms and gcc 11.5; the repository's key by public files of repositories, and NVIDIA's guide
+    # (Table 5) for the streams of dnf's module, as in EL 9.
+    Platform(
+        "Amazon Linux 2023",
+        "dnf",
+        "amzn2023",
+        "D42D0685",
+        "",
+        docker_packages=("docker",),
+        gcc="11",
+        untried=True,
+        source=Source(
+            "https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/620/kernel-modules.html", "2026-11-29"
+        ),
+    ),
 )
 
 # https://docs.ansible.com/ansible/latest/reference_appendices/release_and_maintenance.html (Python on the hosts). The

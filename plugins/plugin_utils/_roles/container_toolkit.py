@@ -30,7 +30,7 @@ PACKAGES = (
 )
 OLD_PACKAGES = ("nvidia-docker", "nvidia-docker2", "nvidia-container-runtime")
 ENGINE_PACKAGES: Mapping[str, tuple[str, ...]] = {
-    "docker": ("docker.io", "docker-ce", "moby-engine"),
+    "docker": ("docker.io", "docker-ce", "docker", "moby-engine"),
     "containerd": ("containerd", "containerd.io"),
     "crio": ("cri-o",),
     "podman": ("podman",),

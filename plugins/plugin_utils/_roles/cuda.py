@@ -34,7 +34,7 @@ CUDA = "cuda"
 INSTALL, REMOVE = "install", "remove"
 """Steps."""
 DEFAULT_VERSION = "13.0"
-"""The toolkit where none is named and the source does not decide."""
+"""The toolkit where none is named, the source does not decide, and driver and GPUs run it."""
 DISTRIBUTION, REPOSITORY, RUNFILE = "distribution", "cuda_repository", "runfile"
 TABLES = "__cuda_tables"
 """The packages of each component, by source."""
@@ -81,6 +81,7 @@ _COMPILER_PARTS = ("toolkit", "compiler")
 _RUNTIME_PARTS = ("toolkit", "compiler", "runtime", "libraries")
 _HOST_COMPILERS = {"apt": "g++", "dnf": "gcc-c++"}
 _VERSION = re.compile(r"[0-9]+[.][0-9]+")
+_DRIVER = re.compile(r"[0-9]{3}([.][0-9]+){0,2}")
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 _URL = re.compile(r"(https?|ftp|file)://.+")
 _FITTING = 8
@@ -136,7 +137,7 @@ class Request:
     def on(self, host: Host) -> Request:
         """The request with what it leaves to the host, and without runfiles that are of no use."""
         own = (str(host.platform.get("cuda_version", "")),)
-        versions = own if self.source == DISTRIBUTION else self.versions or (DEFAULT_VERSION,)
+        versions = own if self.source == DISTRIBUTION else self.versions or (_default_version(self, host),)
         default = versions[-1] if self.default == "newest" else self.default
         useful = versions if self.source == RUNFILE else ()
         runfiles = {version: self.runfiles[version] for version in useful if version in self.runfiles}
@@ -162,11 +163,13 @@ class Request:
 class Host(RecordedHost):
     """What is known of the host; empty where it is not, which is never a reason against a request.
 
-    `compiler` is the version of g++. `offers` are those of the packages in `names` of
+    `runs` are driver and GPUs by which the default version is chosen; `driver` and `gpus`, read later, count against a
+    request. `compiler` is the version of g++. `offers` are those of the packages in `names` of
     the plan, None before they are read; with `fresh` there are no others. `changes` are those of a simulated
     installation, `error` is why that failed.
     """
 
+    runs: CompatibilityRequest = field(default_factory=CompatibilityRequest)
     driver: str = ""
     gpus: tuple[RequestedGpu, ...] = ()
     compiler: str = ""
@@ -178,18 +181,22 @@ class Host(RecordedHost):
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Host:
         """The host before its driver, GPUs and package lists are read."""
-        return cls(platform_of(facts), facts["gpu_fleet_managed"].get(CUDA) or {})
+        gpus = read_gpus((facts.get("nvidia_smi") or {}).get("pci_gpus") or ())
+        runs = CompatibilityRequest(gpus, _version_or_none(_driver_of(facts)))
+        return cls(platform_of(facts), facts["gpu_fleet_managed"].get(CUDA) or {}, runs)
 
     def observed(self, facts: Mapping[str, Any], found: Mapping[str, Any]) -> Host:
         """The host with what tasks have read.
 
         `compiler`, `offers` and `simulation` of `found` are results of commands; `driver` is one that is still to come.
         """
-        own, offers = facts["cuda"]["driver"], found["offers"]
+        offers = found["offers"]
         changes, error = _read_simulation(found.get("simulation") or {}, self.manager)
+        driver = str(found.get("driver", _driver_of(facts)))
         return replace(
             self,
-            driver=str(found.get("driver", own["library_version"] or own["loaded_version"] or "")),
+            runs=replace(self.runs, driver=_version_or_none(driver)),
+            driver=driver,
             gpus=read_gpus(facts["nvidia_smi"]["pci_gpus"]),
             # Where there is none, the distribution's comes with the toolkit.
             compiler=str(found["compiler"].get("stdout") or "").strip() or str(self.platform["gcc"]),
@@ -205,6 +212,17 @@ class Host(RecordedHost):
         names = (str(found["name"]) for found in self.record.get("drift") or ())
         matches = (re.match(r"/usr/local/cuda-([0-9][0-9.]*)", name) for name in names)
         return tuple(dict.fromkeys(match[1] for match in matches if match))
+
+
+def _driver_of(facts: Mapping[str, Any]) -> str:
+    """The driver on disk, else the one that is loaded; empty for none."""
+    own = (facts.get("cuda") or {}).get("driver") or {}
+    return str(own.get("library_version") or own.get("loaded_version") or "")
+
+
+def _version_or_none(driver: str) -> str | None:
+    """A version or a branch, as the tables take it."""
+    return driver if _DRIVER.fullmatch(driver) else None
 
 
 def _read_simulation(result: Mapping[str, Any], manager: str) -> tuple[tuple[Change, ...], str]:
@@ -268,6 +286,20 @@ def _read_runfiles(given: Any) -> dict[str, Runfile]:
 # The plan
 
 
+def _default_version(request: Request, host: Host) -> str:
+    """The toolkit where none is named: DEFAULT_VERSION, or the newest before it that the GPUs and the driver run.
+
+    The driver runs all of it, without the limits of minor version compatibility. Where none fits, the refusal of
+    DEFAULT_VERSION names what does.
+    """
+    runs = replace(host.runs, forward_compatibility=request.forward_compatibility)
+    if not check(replace(runs, cuda=DEFAULT_VERSION)).reasons:
+        return DEFAULT_VERSION
+    newest = numbers(runs.driver or DRIVER_OF_CUDA[DEFAULT_VERSION])
+    fitting = [one for one in fits(runs)["cuda"] if numbers(DRIVER_OF_CUDA[one])[: len(newest)] <= newest]
+    return max(fitting, key=numbers, default=DEFAULT_VERSION)
+
+
 def plan(request: Request, host: Host, tables: Tables) -> Plan:
     """Plan the toolkits; `tables` has the packages by source (`cuda_repository`, `distribution`) and component."""
     given, request = request, request.on(host)
@@ -279,7 +311,7 @@ def plan(request: Request, host: Host, tables: Tables) -> Plan:
     has_work = not is_converged if request.is_present else bool(host.record)
     if not has_work:
         # A host that is as requested may have what other variables could no longer get.
-        host = Host(host.platform, host.record)
+        host = Host(host.platform, host.record, host.runs)
     table = _table(request, host, tables)
     requested = request.versions if request.is_present else ()
     found = {version: check(_combination(version, request, host)) for version in requested}

@@ -96,13 +96,16 @@ class Request:
         variables: Mapping[str, Any],
         table: Table,
         records: Mapping[str, Mapping[str, Any]] | None = None,
-        driver: str = "",
+        runs: CompatibilityRequest | None = None,
     ) -> Request:
-        """The request in the variables; `table` has the packages by library, `records` is by role."""
+        """The request in the variables.
+
+        `table` has the packages by library, `records` is by role, `runs` has driver and GPUs of the host.
+        """
         directory = variables["cudnn_directory"]
         if not isinstance(directory, str) or not directory.startswith("/"):
             raise RequestError(f"cudnn_directory is {shown(directory)}, and has to be an absolute path")
-        series = _declared_series(variables, records or {}) or _series_of(driver)
+        series = _declared_series(variables, records or {}) or _series_of(runs or CompatibilityRequest())
         own = tuple(_read_libraries("cudnn_versions", variables, (CUDNN,)))
         own = tuple(replace(one, cuda=series) if one.cuda == _AUTO else one for one in own)
         others = tuple(name for name in table if name != CUDNN)
@@ -185,10 +188,10 @@ def _declared_series(variables: Mapping[str, Any], records: Mapping[str, Mapping
     return ""
 
 
-def _series_of(driver: str) -> str:
-    """The newest series of CUDA that a driver runs; the newest of all where the driver is not known."""
-    runs = fits(CompatibilityRequest(driver=driver))["cuda"] if driver else []
-    return max((one.partition(".")[0] for one in runs), key=int, default=_SERIES)
+def _series_of(runs: CompatibilityRequest) -> str:
+    """The newest series of CUDA up to the default that driver and GPUs run, as far as they are known."""
+    series = {int(one.partition(".")[0]) for one in fits(runs)["cuda"]}
+    return str(max((one for one in series if one <= int(_SERIES)), default=_SERIES))
 
 
 def _is_version(value: object) -> TypeGuard[str]:
@@ -474,7 +477,9 @@ def refusals_of_the_loader(request: Request, libraries: Mapping[str, str], cache
 
 
 def _request(variables: Mapping[str, Any], facts: Mapping[str, Any]) -> Request:
-    return Request.read(variables, variables[_TABLE], facts["gpu_fleet_managed"], Host.of(facts).driver)
+    host = Host.of(facts)
+    runs = CompatibilityRequest(host.gpus, host.driver or None)
+    return Request.read(variables, variables[_TABLE], facts["gpu_fleet_managed"], runs)
 
 
 def _before_change(variables: Mapping[str, Any], facts: Mapping[str, Any], outlook: Outlook) -> Sequence[str]:

@@ -25,9 +25,12 @@ from .contract import RUN_ONLY, Needs, Outlook, Plan, Planner, RequestError, in_
 
 DOCKER = "docker"
 AUTO, DISTRIBUTION, REPOSITORY = "auto", "distribution", "docker_repository"
+MOBY = "moby-engine"
+"""What images of Azure have from packages.microsoft.com: no source to choose, but an engine that stays."""
 
 # The packages that docker_version applies to: the others of Docker's repository have versions of their own.
 _REPOSITORY_ENGINE = ("docker-ce", "docker-ce-cli")
+_MOBY_ENGINE = (MOBY, "moby-cli")
 _REPOSITORY_PACKAGES = ("containerd.io", "docker-buildx-plugin", "docker-compose-plugin")
 # The modules of community.docker need it on the host.
 _HELPERS = ("python3-requests",)
@@ -38,7 +41,7 @@ _RECOMMENDED: dict[str, tuple[str, ...]] = {"apt": ("apparmor", "ca-certificates
 _PLUGINS = (("docker-buildx",), ("docker-compose-v2", "docker-compose"))
 
 # Packages that conflict with those of a source or are replaced by them, with all containers that run by them.
-_OTHER_ENGINES = ("moby-engine", "moby-cli", "moby-containerd", "moby-runc", "docker-engine", "podman-docker")
+_OTHER_ENGINES = (*_MOBY_ENGINE, "moby-containerd", "moby-runc", "docker-engine", "podman-docker")
 _REPLACED_BY: dict[tuple[str, str], tuple[str, ...]] = {
     (DISTRIBUTION, "apt"): (
         *_OTHER_ENGINES,
@@ -57,7 +60,7 @@ _PURGED: tuple[str, ...] = (
     *("docker.io", "docker-cli"),
 )
 _REMOVABLE = (*_PURGED, "docker-buildx", "docker-compose-v2", "docker-compose")
-_ENGINES = ("docker-ce", "docker.io", *_OTHER_ENGINES[:1])
+_ENGINES = ("docker-ce", "docker.io", "docker", MOBY)
 
 # https://docs.docker.com/engine/install/debian/ and https://docs.docker.com/engine/install/rhel/
 _FINGERPRINTS = {
@@ -287,7 +290,7 @@ class _Choice:
     def of(cls, request: Request, host: Host) -> _Choice:
         """The choice for a request on a host."""
         source = _source(request, host)
-        engine = _REPOSITORY_ENGINE if source == REPOSITORY else tuple(host.platform["docker_packages"])
+        engine = _engine(source, host)
         optional = _optional(source, host)
         packages = (*engine, *(_REPOSITORY_PACKAGES if source == REPOSITORY else optional), *_HELPERS)
         missing = tuple(name for name in packages if name not in host.installed)
@@ -383,7 +386,7 @@ def _packages(request: Request, host: Host, chosen: _Choice) -> dict[str, Any]:
         "installed": _installed(host, chosen),
         "has_engine": bool(held),
         "changes_packages": bool(chosen.others or replaced),
-        "offers_command": list(_OFFERS) if chosen.source == DISTRIBUTION else [],
+        "offers_command": list(_OFFERS) if chosen.source == DISTRIBUTION and host.manager == "apt" else [],
         "held": held,
         "pin": _pin(request, host, held),
         "was_pinned": bool(_recorded_version(host)),
@@ -558,10 +561,18 @@ def _source(request: Request, host: Host) -> str:
     own = host.platform["docker_packages"]
     if request.source != AUTO:
         return request.source
+    if MOBY in host.installed:
+        return MOBY
     if not own or "docker-ce" in host.installed:
         return REPOSITORY
     # docker.io needs the distribution's containerd, which conflicts with containerd.io.
     return REPOSITORY if "containerd.io" in host.installed and own[0] not in host.installed else DISTRIBUTION
+
+
+def _engine(source: str, host: Host) -> tuple[str, ...]:
+    """The packages of the engine itself."""
+    own = tuple(host.platform["docker_packages"])
+    return {REPOSITORY: _REPOSITORY_ENGINE, MOBY: _MOBY_ENGINE}.get(source, own)
 
 
 def _optional(source: str, host: Host) -> tuple[str, ...]:
@@ -644,8 +655,9 @@ def _repository(request: Request, host: Host) -> Mapping[str, Any]:
 
 def _removable(request: Request, host: Host) -> tuple[str, ...]:
     """The installed packages that the role has installed; with docker_purge all of Docker."""
-    own = _REMOVABLE if request.purge else host.was("installed")
-    names = [name for name in _REMOVABLE if name in own]
+    removable = (*_REMOVABLE, *(name for name in host.platform["docker_packages"] if name not in _REMOVABLE))
+    own = removable if request.purge else host.was("installed")
+    names = [name for name in removable if name in own]
     if request.purge and not _runs_kubernetes(host):
         names.append("containerd.io")
     return tuple(name for name in names if name in host.installed)
@@ -714,6 +726,11 @@ def _against_platform(request: Request, host: Host) -> Iterator[str]:
         )
     elif request.source == DISTRIBUTION and not platform["docker_packages"]:
         yield f"{platform['name']} has no Docker of its own; set docker_source to docker_repository or auto"
+    elif _source(request, host) == REPOSITORY and request.add_repository and not platform["docker_repository"]:
+        yield (
+            f"Docker has no repository for {platform['name']}; set docker_source to distribution, or, where a "
+            "repository of yours has docker-ce, docker_add_repo to false"
+        )
 
 
 def _against_host(request: Request, host: Host, replaced: Sequence[str]) -> Iterator[str]:
@@ -734,7 +751,7 @@ def _against_host(request: Request, host: Host, replaced: Sequence[str]) -> Iter
 
 def _removal_refusal(removed: Sequence[str], request: Request, host: Host) -> str:
     source = _source(request, host)
-    engine = _REPOSITORY_ENGINE[0] if source == REPOSITORY else host.platform["docker_packages"][0]
+    engine = _engine(source, host)[0]
     others = (DISTRIBUTION, REPOSITORY) if host.platform["docker_packages"] else (REPOSITORY,)
     fitting = [
         other
@@ -742,6 +759,7 @@ def _removal_refusal(removed: Sequence[str], request: Request, host: Host) -> st
         if other != source and not set(_REPLACED_BY.get((other, host.manager), ())) & set(host.installed)
     ]
     kubernetes = ", with the containers of Kubernetes on this node" if _runs_kubernetes(host) else ""
+    fitting += [f"{AUTO}, which keeps {MOBY}"] if MOBY in host.installed else []
     instead = f"set docker_source to {' or '.join(fitting)}, " if fitting else ""
     return (
         f"{engine} would remove {', '.join(removed)}{kubernetes}; nothing was changed; {instead}"

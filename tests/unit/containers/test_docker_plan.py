@@ -43,6 +43,8 @@ DOCKER_IO = {
     "containerd": "2.2.1-0ubuntu1~24.04.4",
     "runc": "1.3.4-0ubuntu1~24.04.1",
 }
+# https://github.com/Azure/azhpc-images, components/install_docker.sh and versions.json of 29 July 2026.
+MOBY = dict.fromkeys(("moby-engine", "moby-cli", "moby-buildx"), "29.1.4-ubuntu24.04u1")
 KUBERNETES = {"kubelet": "1.33.1-1.1", "containerd.io": "1.7.27-1"}
 
 
@@ -153,7 +155,12 @@ REMOVALS: dict[str, tuple[dict[str, str], dict[str, str], dict[str, Any], list[s
         ["docker-ce would remove runc; nothing was changed; remove what you do not need"],
     ),
     "podman-docker of EL": (ROCKY, {"podman-docker": "5.4.0-1.el9"}, {}, ["docker-ce would remove podman-docker;"]),
-    "another engine": (NOBLE, {"moby-engine": "25.0"}, {}, ["docker.io would remove moby-engine;"]),
+    "another engine": (
+        NOBLE,
+        MOBY,
+        {"docker_source": "distribution"},
+        ["docker.io would remove moby-engine, moby-cli;", "set docker_source to auto, which keeps moby-engine,"],
+    ),
 }
 
 
@@ -205,6 +212,16 @@ def test_what_may_be_replaced_is_named_by_the_user() -> None:
     assert plan(NOBLE, {**everything, "runc": "1.3.4"}, **given)["replace"] == []
 
 
+def test_moby_of_an_image_stays_and_gets_what_the_modules_need() -> None:
+    found = plan(NOBLE, MOBY)
+    assert (found["refusals"], found["source"], found["has_engine"]) == ([], "moby-engine", True)
+    assert (found["install"], found["missing"]) == (["python3-requests"], ["python3-requests"])
+    # A version applies to it, and its removal is not the role's.
+    assert "moby-engine=28.5.*" in plan(NOBLE, MOBY, docker_version="28.5")["install"]
+    assert plan(NOBLE, MOBY, docker_state="absent")["kept"] == ["moby-engine"]
+    assert plan(ROCKY, MOBY)["refusals"] == []
+
+
 def test_what_is_installed_is_no_reason_against_docker_that_is_installed_too() -> None:
     packages = dict.fromkeys(plan(NOBLE, {})["packages"], "1-1")
     assert plan(NOBLE, {**packages, "podman-docker": "4.9.3"})["refusals"] == []
@@ -235,7 +252,27 @@ BUILT = {"debian": {"bookworm", "trixie"}, "ubuntu": {"jammy", "noble", "resolut
 
 @pytest.mark.parametrize("platform", PLATFORMS, ids=lambda platform: platform.name)
 def test_every_supported_platform_has_a_directory_that_docker_builds(platform: Any) -> None:
+    if not platform.docker_repository:
+        assert platform.docker_packages
+        return
     assert (platform.docker_suite or platform.name.rpartition(" ")[2]) in BUILT[platform.docker_repository]
+
+
+AMAZON = _el("Amazon", "2023")
+
+
+def test_amazon_linux_has_docker_of_its_own_and_no_directory_of_dockers() -> None:
+    found = plan(AMAZON)
+    assert (found["refusals"], found["source"]) == ([], "distribution")
+    assert (found["install"], found["offers_command"]) == (["docker", "python3-requests"], [])
+    given: dict[str, Any] = {"docker_source": "docker_repository"}
+    (refusal,) = plan(AMAZON, **given)["refusals"]
+    assert refusal.startswith("Docker has no repository for Amazon Linux 2023; set docker_source to distribution")
+    assert plan(AMAZON, docker_add_repo=False, **given)["refusals"] == []
+    record = {"inputs": "", "data": {"installed": ["docker"]}}
+    removed = plan(AMAZON, {"docker": "25.0.8-1"}, {"record": record}, docker_state="absent")
+    assert (removed["removable"], removed["kept"]) == (["docker"], [])
+    assert plan(AMAZON, {"docker": "25.0.8-1"}, docker_state="absent")["kept"] == ["docker"]
 
 
 def test_channel_and_mirror() -> None:

@@ -77,6 +77,7 @@ def test_a_host_that_is_as_requested_keeps_what_could_no_longer_be_had() -> None
         "offered": " cuda-toolkit-12-9 | 1-1 | https://mirror.example.com\n",
         "fresh": True,
     }
-    record = {"inputs": cuda({}, DEBIAN)["inputs"], "drift": [], "data": {}}
-    assert len(cuda(known, DEBIAN)["refusals"]) == 2
-    assert cuda({**known, "record": record}, DEBIAN)["refusals"] == []
+    of_13 = {"cuda_versions": ["13.0"]}
+    record = {"inputs": cuda({}, DEBIAN, **of_13)["inputs"], "drift": [], "data": {}}
+    assert len(cuda(known, DEBIAN, **of_13)["refusals"]) == 2
+    assert cuda({**known, "record": record}, DEBIAN, **of_13)["refusals"] == []

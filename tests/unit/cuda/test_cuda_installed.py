@@ -20,6 +20,7 @@ OF_RUNFILES: dict[str, Any] = {"cuda_source": "runfile", "cuda_runfiles": RUNFIL
 DRIVER = {"library_version": "570.133.20", "loaded_version": "570.133.20", "library_path": None, "loaded": True}
 NAMES = {"profile": "/etc/profile.d/cuda.sh", "loader": "/etc/ld.so.conf.d/gpu-fleet-cuda.conf"}
 COMPONENTS = "/etc/apt/sources.list.d/gpu-fleet-cuda-non-free.sources"
+OF_13 = {"cuda_versions": ["13.0"]}
 LOCK = "cuda-toolkit-config-common-0:12.9.*"
 
 
@@ -81,7 +82,7 @@ def test_the_default_is_selected_among_the_alternatives_or_linked() -> None:
     [
         (
             DEBIAN,
-            {"cuda_profile": False, "cuda_environment_d": True, "cuda_components": ["libraries"]},
+            {"cuda_profile": False, "cuda_environment_d": True, "cuda_components": ["libraries"], **OF_13},
             {},
             {
                 NAMES["loader"],
@@ -94,7 +95,7 @@ def test_the_default_is_selected_among_the_alternatives_or_linked() -> None:
         ),
         (
             EL,
-            {"cuda_components": ["compiler"]},
+            {"cuda_components": ["compiler"], **OF_13},
             {"forward": ["13.0"]},
             {
                 *NAMES.values(),

@@ -40,7 +40,8 @@ H100 = {"name": "NVIDIA H100 80GB HBM3", "device_id": "0x2330"}
 def cuda_host(facts: dict[str, Any], system: dict[str, str]) -> toolkits.Host:
     """A host of a distribution, with what is known of it: nothing, or what tasks have read."""
     record = {"inputs": "", "drift": [], "data": facts["recorded"]} if "recorded" in facts else {}
-    host = toolkits.Host.of({**system, "gpu_fleet_managed": {"cuda": facts.get("record", record)}})
+    smi = {"pci_gpus": facts.get("gpus", [])}
+    host = toolkits.Host.of({**system, "nvidia_smi": smi, "gpu_fleet_managed": {"cuda": facts.get("record", record)}})
     if not {*facts} - {"recorded", "record", "fresh"}:
         return host
     driver = {"library_version": facts.get("driver"), "loaded_version": None}
@@ -50,7 +51,7 @@ def cuda_host(facts: dict[str, Any], system: dict[str, str]) -> toolkits.Host:
         "fresh": facts.get("fresh", False),
         "simulation": facts.get("simulation"),
     }
-    return host.observed({"cuda": {"driver": driver}, "nvidia_smi": {"pci_gpus": facts.get("gpus", [])}}, found)
+    return host.observed({"cuda": {"driver": driver}, "nvidia_smi": smi}, found)
 
 
 def cuda(facts: dict[str, Any] | None = None, system: dict[str, str] | None = None, **variables: Any) -> dict[str, Any]:
@@ -87,6 +88,37 @@ def cudnn(
 def offers(*names: str, version: str = "1-1") -> str:
     """What apt-cache madison prints for these packages."""
     return "".join(f" {name} | {version} | https://mirror.example.com Packages\n" for name in names)
+
+
+V100 = {"name": "Tesla V100-SXM2-16GB", "device_id": "0x1db1"}
+
+
+@pytest.mark.parametrize(
+    ("driver", "gpu", "version"),
+    [
+        ("", None, "13.0"),
+        ("580.178.04", H100, "13.0"),
+        ("620.70.06", H100, "13.0"),
+        # A branch, of a driver that is still to come.
+        ("570", H100, "12.8"),
+        ("570.133.20", H100, "12.8"),
+        ("550.163.01", H100, "12.4"),
+        ("535.161.08", H100, "12.2"),
+        ("580.126.16", V100, "12.9"),
+        ("", V100, "12.9"),
+        ("450.80.02", {"name": "Tesla K80", "device_id": "0x102d"}, "11.0"),
+        ("a runfile's", H100, "13.0"),
+    ],
+)
+def test_the_default_is_the_newest_that_driver_and_gpus_run(driver: str, gpu: Any, version: str) -> None:
+    facts = {"driver": driver, "gpus": [gpu] if gpu else [], "offered": ""}
+    found = cuda_host(facts, UBUNTU)
+    assert toolkits.Request.read(_load("cuda", "defaults")).on(found).versions == (version,)
+
+
+def test_with_forward_compatibility_an_older_driver_gets_the_default() -> None:
+    found = cuda({"driver": "570.133.20", "gpus": [H100], "offered": ""}, cuda_forward_compatibility=True)
+    assert (found["versions"], found["forward"]) == (["13.0"], ["13.0"])
 
 
 TOOLKITS = offers(*(f"cuda-toolkit-{version}" for version in ("12-8", "12-9", "13-0")))

@@ -135,7 +135,12 @@ REFUSALS: dict[str, Case] = {
         ("noble", "535.261.03", H100),
         ["CUDA 13.0 needs driver 580.65.06 or newer, not 535.261.03", "these versions fit:", "12.9", "cuda_versions"],
     ),
-    "13.0 on 535, by default": ("cuda", {}, ("el9", "535.261.03", H100), ["CUDA 13.0 needs driver 580.65.06"]),
+    "13.0 on 535 of EL": (
+        "cuda",
+        {"cuda_versions": ["13.0"]},
+        ("el9", "535.261.03", H100),
+        ["CUDA 13.0 needs driver 580.65.06"],
+    ),
     "13.0 on 535 from a runfile": (
         "cuda",
         {

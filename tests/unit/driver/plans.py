@@ -46,6 +46,13 @@ EL: dict[str, Any] = {
     "os_family": "RedHat",
     "kernel": "5.14.0-570.el9.x86_64",
 }
+AMAZON: dict[str, Any] = {
+    **EL,
+    "distribution": "Amazon",
+    "distribution_version": "2023",
+    "distribution_major_version": "2023",
+    "kernel": "6.12.37-61.105.amzn2023.x86_64",
+}
 NO_DRIVER: dict[str, Any] = dict.fromkeys(
     ("library_version", "module_version", "loaded_version", "module_kind", "loaded_kind")
 ) | {"loaded": False, "reboot_required": False}

@@ -67,9 +67,10 @@ def offered(platform: Platform, source: str, architecture: str) -> bool:
         served = [*directory.get("architectures", ARCHITECTURES.values()), *directory.get("unknown", ())]
         if ARCHITECTURES[architecture] not in served:
             return False
-    system = platform.name.split()[0].replace("EL", "RedHat")
+    system = "RedHat" if platform.manager == "dnf" else platform.name.split()[0]
     # Enterprise Linux's own are of some of its distributions, and never built on the host.
-    for build, distribution in (("dkms", ""), ("precompiled", "RedHat"), ("precompiled", "AlmaLinux")):
+    of_some = [("precompiled", "RedHat"), ("precompiled", "AlmaLinux")] if platform.name.startswith("EL ") else []
+    for build, distribution in (("dkms", ""), *of_some):
         request = DriverRequest(source, system, architecture, "580", "open", build, distribution=distribution)
         with suppress(DriverRequestError):
             return bool(packages_for(request, TABLE))

@@ -13,7 +13,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.ker
     parts_of,
 )
 
-from tests.unit.driver.plans import DEBIAN, EL, UBUNTU, facts, stage
+from tests.unit.driver.plans import AMAZON, DEBIAN, EL, UBUNTU, facts, stage
 
 KERNELS = {
     # Enterprise Linux: https://docs.redhat.com, kernel packages.
@@ -31,12 +31,29 @@ KERNELS = {
     "6.12.0-1.23.3.2.el10uek.aarch64+64k": "kernel-uek64k-devel-6.12.0-1.23.3.2.el10uek.aarch64",
     "5.15.0-306.177.4.el9uek.x86_64+debug": "kernel-uek-debug-devel-5.15.0-306.177.4.el9uek.x86_64",
 }
+AMAZON_KERNELS = {
+    "6.1.134-152.225.amzn2023.x86_64": "kernel-devel-6.1.134-152.225.amzn2023.x86_64",
+    "6.12.37-61.105.amzn2023.x86_64": "kernel6.12-devel-6.12.37-61.105.amzn2023.x86_64",
+    "6.18.35-68.127.amzn2023.aarch64": "kernel6.18-devel-6.18.35-68.127.amzn2023.aarch64",
+}
+PROXMOX = "6.8.12-4-pve"
 APT_KERNELS = ("6.1.0-38-amd64", "6.12.43+deb13-cloud-arm64", "6.8.0-1020-nvidia-64k", "6.8.0-151-generic")
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_enterprise_linux(kernel: str) -> None:
     assert kernel_headers(kernel, "dnf") == KERNELS[kernel]
+
+
+@pytest.mark.parametrize("kernel", AMAZON_KERNELS)
+def test_amazon_linux_has_them_and_further_modules_by_the_kernel(kernel: str) -> None:
+    assert kernel_headers(kernel, "dnf") == AMAZON_KERNELS[kernel]
+    found = stage("headers", facts(AMAZON), {"headers": {"results": [{"item": kernel, "stat": {"exists": False}}]}})
+    assert found["packages"] == [AMAZON_KERNELS[kernel], AMAZON_KERNELS[kernel].replace("-devel-", "-modules-extra-")]
+
+
+def test_proxmox_has_names_of_its_own() -> None:
+    assert kernel_headers(PROXMOX, "apt") == f"proxmox-headers-{PROXMOX}"
 
 
 @pytest.mark.parametrize("kernel", APT_KERNELS)

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
-from ansible_collections.gpu.fleet.plugins.module_utils._host.machine import read_machine
+from ansible_collections.gpu.fleet.plugins.module_utils._host.machine import is_vgpu, read_machine
 from ansible_collections.gpu.fleet.plugins.module_utils._host.packages import parse_dpkg, unfinished
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
@@ -55,7 +55,88 @@ def test_a_machine_is_known_by_its_files(tmp_path: Path, files: dict[str, str], 
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert read_machine(HostFiles(str(tmp_path))) == {"virtualization": kind, "dgx_os": dgx}
+    assert read_machine(HostFiles(str(tmp_path))) == {"virtualization": kind, "dgx_os": dgx, "vgpu": ""}
+
+
+def configuration(*capabilities: tuple[int, int, bytes]) -> bytes:
+    """The configuration of a PCI device with capabilities: their places, their ids, and what follows their length."""
+    config = bytearray(256)
+    places = [place for place, _id, _rest in capabilities]
+    config[0x34] = places[0] if places else 0
+    for (place, number, rest), following in zip(capabilities, [*places[1:], 0][: len(places)], strict=True):
+        config[place : place + 3 + len(rest)] = bytes((number, following, 3 + len(rest))) + rest
+    return bytes(config)
+
+
+POWER, OF_VGPU = (0x60, 0x01, b"\x03"), (0x68, 0x09, b"VF\x00\x16550.163.0100r550_00000")
+CONFIGURATIONS: dict[str, tuple[bytes, bool]] = {
+    "a vGPU": (configuration(POWER, OF_VGPU), True),
+    "a GPU": (configuration(POWER, (0x68, 0x09, b"\x00\x00\x00"), (0x78, 0x10, b"")), False),
+    "of another vendor's form": (configuration((0x68, 0x05, b"VF")), False),
+    "no capability": (configuration(), False),
+    "nothing": (b"", False),
+    "what a user without rights reads": (configuration(POWER, OF_VGPU)[:64], False),
+    "cut in the letters": (configuration(OF_VGPU)[: 0x68 + 4], False),
+    "a list that leads to itself": (bytes([*configuration(POWER)[:0x61], 0x60, *bytes(158)]), False),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_a_vgpu_is_known_by_its_pci_configuration(tmp_path: Path, name: str) -> None:
+    config, is_one = CONFIGURATIONS[name]
+    assert is_vgpu(config) is is_one
+    device = tmp_path / "sys/bus/pci/devices/0000:02:00.0"
+    device.mkdir(parents=True)
+    for file, text in {"vendor": b"0x10de\n", "class": b"0x030200\n", "config": config}.items():
+        (device / file).write_bytes(text)
+    assert read_machine(HostFiles(str(tmp_path)))["vgpu"] == ("guest" if is_one else "")
+    # A bridge of NVIDIA and a GPU of others decide nothing.
+    for file, text in {"class": b"0x068000\n", "vendor": b"0x1002\n"}.items():
+        before = (device / file).read_bytes()
+        (device / file).write_bytes(text)
+        assert read_machine(HostFiles(str(tmp_path)))["vgpu"] == ""
+        (device / file).write_bytes(before)
+
+
+@pytest.mark.parametrize("path", ["usr/bin/nvidia-vgpud", "sys/module/nvidia_vgpu_vfio"])
+def test_a_vgpu_host_is_known_by_its_manager(tmp_path: Path, path: str) -> None:
+    (tmp_path / path).mkdir(parents=True)
+    assert read_machine(HostFiles(str(tmp_path)))["vgpu"] == "host"
+
+
+GRID = {
+    "nvidia_driver_source": "runfile",
+    "nvidia_driver_version": "580.95.05",
+    "nvidia_driver_runfile_url": "https://files.example.com/NVIDIA-Linux-x86_64-580.95.05-grid.run",
+    "nvidia_driver_runfile_sha256": "0" * 64,
+}
+DATA_CENTRE = {**GRID, "nvidia_driver_runfile_url": "https://files.example.com/NVIDIA-Linux-x86_64-580.95.05.run"}
+
+
+@pytest.mark.parametrize(
+    ("side", "variables", "text"),
+    [
+        ("guest", {}, "works with the guest driver of vGPU software only"),
+        ("guest", {"nvidia_driver_source": "distribution"}, "works with the guest driver of vGPU software only"),
+        (
+            "guest",
+            DATA_CENTRE,
+            "nvidia_driver_runfile_url to the -grid.run file",
+        ),
+        ("guest", GRID, ""),
+        ("host", {}, "Virtual GPU Manager, which is the driver of a vGPU host"),
+        ("host", GRID, "take nvidia_driver out of gpu_fleet_roles"),
+    ],
+)
+def test_a_vgpu_gets_no_driver_that_does_not_drive_it(side: str, variables: dict[str, Any], text: str) -> None:
+    found = driver(facts(UBUNTU, gpu_fleet_machine={"vgpu": side}), **variables)
+    assert [text in one for one in found["refusals"]] == ([True] if text else [])
+    # The manager, or the guest's driver, that is there stays.
+    loaded = facts(UBUNTU, "580.95.05", gpu_fleet_machine={"vgpu": side})
+    kept = driver(loaded, nvidia_driver_version="580")
+    assert (kept["refusals"], kept["steps"]) == ([], [])
+    (refusal,) = driver(loaded, nvidia_driver_version="580", nvidia_driver_replace_unmanaged=True)["refusals"]
+    assert "vGPU" in refusal
 
 
 def machine(kind: str = "", dgx: str = "", loaded: str = "", **others: Any) -> dict[str, Any]:

@@ -55,6 +55,7 @@ DEBIAN = system("Debian", "12.11")
 UBUNTU = system("Ubuntu", "24.04")
 ROCKY_10 = system("Rocky", "10.0", "RedHat")
 UBUNTU_26 = system("Ubuntu", "26.04")
+AMAZON = system("Amazon", "2023", "RedHat")
 
 
 def host(of: Mapping[str, Any] = DEBIAN, **given: Any) -> dict[str, Any]:
@@ -75,7 +76,9 @@ def preflight(
     return check(roles, values, found)
 
 
-@pytest.mark.parametrize("found", [DEBIAN, UBUNTU, system("Debian", "13"), system("Rocky", "9.4", "RedHat"), ROCKY_10])
+@pytest.mark.parametrize(
+    "found", [DEBIAN, UBUNTU, system("Debian", "13"), system("Rocky", "9.4", "RedHat"), ROCKY_10, AMAZON]
+)
 def test_defaults_are_in_order(found: dict[str, Any]) -> None:
     checked = preflight({}, host(found))
     assert (checked.roles, checked.refusals) == (ROLES, ())

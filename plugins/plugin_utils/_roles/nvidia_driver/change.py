@@ -55,6 +55,9 @@ def headers(host: Host, missing: Sequence[str]) -> dict[str, list[str]]:
         name.replace("linux-image-", "linux-headers-") for name in host.installed if _META_IMAGE.match(name)
     )
     found = [headers_package(kernel, "apt" if host.uses_apt else "dnf") for kernel in missing]
+    if host.distribution == "Amazon":
+        # drm, which nvidia-drm needs: https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/.
+        found += [name.replace("-devel-", "-modules-extra-") for name in found]
     return {
         "kernels": list(missing),
         "packages": [*found, *dict.fromkeys(name for name in metapackages if name not in host.installed)],

@@ -16,7 +16,13 @@ _REAL_TIME = re.compile(r"\.rt\d+\.")
 _NOT_KERNEL = re.compile(
     r"linux-(?:libc-dev|doc|source|perf|cpupower|firmware|base|(?:\S+-)?(?:tools|buildinfo))(?:-.*)?"
 )
-_RPM_KERNEL = re.compile(r"kernel(?:-(?:rt|64k|uek|uki|core|modules|devel|matched|extra|internal|partner|virt|kvm))*")
+_RPM_KERNEL = re.compile(
+    r"kernel(?:\d+\.\d+)?(?:-(?:rt|64k|uek|uki|core|modules|devel|matched|extra|internal|partner|virt|kvm))*"
+)
+# Amazon Linux 2023: 6.1.134-152.225.amzn2023.x86_64. Kernels after the first, 6.1, have their own names since August
+# 2025: https://github.com/amazonlinux/amazon-linux-2023/issues/989 and 1042, read 2026-11-29.
+_AMAZON = re.compile(r"(\d+\.\d+)\..*\.amzn2023\..*")
+_FIRST_OF_AMAZON = "6.1"
 # 6.8.0-151-generic, 6.12.43+deb13-cloud-arm64, 6.1.0-0.deb11.13-amd64.
 _PARTS = re.compile(r"(\d.*?)-([a-z].*)")
 _OF_ONE_KERNEL = re.compile(r"-\d+\.\d+\.\d+-\d+")
@@ -29,7 +35,10 @@ def headers_package(kernel: str, manager: str) -> str:
     and so has Oracle's Unbreakable Enterprise Kernel.
     """
     if manager == "apt":
-        return f"linux-headers-{kernel}"
+        # https://pve.proxmox.com/wiki/NVIDIA_vGPU_on_Proxmox_VE, read 2026-11-29; those of older ones are called pve-.
+        return f"{'proxmox' if kernel.endswith('-pve') else 'linux'}-headers-{kernel}"
+    if amazon := _AMAZON.fullmatch(kernel):
+        return f"kernel{'' if amazon[1] == _FIRST_OF_AMAZON else amazon[1]}-devel-{kernel}"
     found = _RPM.fullmatch(kernel)
     base, variant = (found["base"], found["variant"] or "") if found else (kernel, "")
     if _REAL_TIME.search(base) and not variant:

@@ -53,7 +53,8 @@ def plan(request: Request, host: Host, table: Tables, check_mode: bool = False) 
         and (not request.repository or bool(host.repository_record(request)))
     )
     leaves = leaves_unmanaged(request, host, table)
-    against = "" if leaves else against_driver(host.machine, request.source, request.source == DISTRIBUTION)
+    file = request.download(host.architecture) if request.uses_runfile else ""
+    against = "" if leaves else against_driver(host.machine, request.source, request.source == DISTRIBUTION, file)
     if against:
         return Plan((against,))
     due = {

@@ -50,6 +50,8 @@ from .sources import DISTRIBUTION, RUNFILE
 
 FIRST_RELEASE_WITHOUT_STREAMS = 10
 """Of Enterprise Linux."""
+_WITH_STREAMS = ("Amazon",)
+"""Distributions of its family with releases of their own."""
 # What apt is to prefer besides the names in the index: all that a driver may consist of, since packages need "this
 # version or newer" of each other.
 _FAMILY = (
@@ -1052,7 +1054,8 @@ def _pins(names: DriverRequest, packages: Packages, inputs: _Inputs) -> Iterator
 
 
 def _has_no_streams(facts: HostFacts) -> bool:
-    return int(facts.release.split(".", maxsplit=1)[0] or 0) >= FIRST_RELEASE_WITHOUT_STREAMS
+    release = int(facts.release.split(".", maxsplit=1)[0] or 0)
+    return release >= FIRST_RELEASE_WITHOUT_STREAMS and facts.distribution not in _WITH_STREAMS
 
 
 def _stream(packages: Packages, facts: HostFacts) -> str:
