@@ -180,6 +180,6 @@ def _apply(files: HostFiles, name: str, text: str | None) -> None:
 
 
 def _is_private(files: HostFiles, name: str) -> bool:
-    """Whether only root can read the records: those of earlier versions were readable by everybody."""
+    """Whether only root can read the records: earlier versions wrote records that everybody could read."""
     modes = [stat.S_IMODE(os.stat(files.real(path)).st_mode) for path in (record_path(name), DIRECTORY)]
     return modes == [_FILE_MODE, _DIRECTORY_MODE]

@@ -54,8 +54,8 @@ class Preview:
 class Stages:
     """The stages of one declaration. `done` has the results of the stages that were run, in order.
 
-    `no_reset` has the UUIDs of GPUs that cannot be reset, so that they require a reboot. `mps` has those of the GPUs
-    that MPS is for, once there was a preview.
+    `no_reset` has the UUIDs of GPUs that cannot be reset, so that they require a reboot. `mps` has the UUIDs of GPUs
+    for MPS, once there was a preview.
     """
 
     declaration: Declaration
@@ -109,7 +109,7 @@ class Stages:
                 if not (waits_for_ecc or waits_for_mig):
                     raise
                 needs.append(stage)
-                unknown.append(f"{stage}: known only when what comes before is in effect: {error}")
+                unknown.append(f"{stage}: known only after the earlier stages: {error}")
                 continue
             results[stage] = result
             if result["changed"] or any(self.needs_reset(row) for row in result["gpus"]):

@@ -188,7 +188,7 @@ def inputs_of(request: Any, **host: Any) -> str:
 
 
 def is_of(record: Mapping[str, Any], inputs: str, of_1_0_0: str = "") -> bool:
-    """Whether a record is of these inputs, in the form of this version or in that of version 1.0.0."""
+    """Whether a record is of these inputs, in the form of this version or of version 1.0.0."""
     return bool(record) and record.get("inputs") in {inputs, of_1_0_0} - {""}
 
 

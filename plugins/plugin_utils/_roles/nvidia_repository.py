@@ -166,7 +166,7 @@ def define(request: Request, host: Host, keys: Keys) -> dict[str, Any]:
     fingerprints = [re.sub(r"\s+", "", str(one)).upper() for one in given.get("fingerprints", vendor["fingerprints"])]
     old = _OLD[request.name] + ("|" + re.escape(url.rstrip("/")) if "url" in given else "")
     files = _files(request, host)
-    # Records have a hash of this text: the order of the names is that of version 1.0.0.
+    # Records have a hash of this text: the names are in the order of version 1.0.0.
     return {
         **vendor,
         **given,
@@ -287,7 +287,7 @@ def _removed(request: Request, host: Host, data: Mapping[str, Any]) -> dict[str,
 
 
 def _inputs(request: Request, definition: Mapping[str, Any]) -> str:
-    """The hash that the record keeps, as that of version 1.0.0: a host that it recorded has no work."""
+    """The hash that the record keeps, as in version 1.0.0: a host that it recorded has no work."""
     kept: Any = {name: value for name, value in definition.items() if name not in _RUN_ONLY}
     return hashlib.sha256(json.dumps([1, list(request.local) if request.name == LOCAL else kept]).encode()).hexdigest()
 
@@ -399,7 +399,7 @@ def _shown(url: str) -> str:
 
 
 def _requests(variables: Mapping[str, Any], given: Mapping[str, Any]) -> list[Request]:
-    """Those of the role's variables, or what a role has `needed` that includes this one, which no -e can change."""
+    """The requests of the role's variables, or the `needed` ones of an including role, which no -e can change."""
     needed = {f"nvidia_repository_{name}": value for name, value in (given.get("needed") or {}).items()}
     if needed.get("nvidia_repository_state") == "present" and LOCAL in needed["nvidia_repository_repositories"]:
         source, sha256 = (variables[name] for name in _OF_DRIVER)

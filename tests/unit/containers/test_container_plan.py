@@ -294,7 +294,7 @@ def test_labels_of_an_image_have_nothing_removed(state: str, missing: str) -> No
     assert found["record"] == {}
     (note,) = found["notes"]
     assert note == (
-        f"{UNRECORDED}, and stays; remove it with docker rm --force training, or, where gpu.fleet has made it, "
+        f"{UNRECORDED}, and stays; remove it with docker rm --force training, or, if gpu.fleet created it, "
         "name it in gpu_containers_adopt"
     )
 
@@ -364,7 +364,7 @@ def test_what_is_declared_differently_is_adopted_by_name_only() -> None:
 def test_a_container_of_1_0_0_is_not_run_by_two_engines() -> None:
     moved = {"engine": "podman"}
     (message,) = plan(moved, containers=[labelled()], images=[IMAGE])["refusals"]
-    assert "remove it with docker rm --force training, or, where gpu.fleet has made it" in message
+    assert "remove it with docker rm --force training, or, if gpu.fleet created it" in message
     assert names(plan(moved, containers=[labelled()], images=[IMAGE], adopt=["training"])) == ["training"]
 
 
@@ -387,7 +387,7 @@ def test_an_engine_that_does_not_respond_has_not_lost_its_containers() -> None:
     there = {**toolkit(), "runtimes": {"docker": {"installed": True}}}
     for state in ("present", "absent"):
         (message,) = plan(state=state, docker={}, container_toolkit=there, recorded=known)["refusals"]
-        assert message.startswith("docker does not list its containers, and this role has made training with it")
+        assert message.startswith("docker does not list its containers, and this role has created training with it")
         found = plan(state=state, docker={}, container_toolkit=there, recorded=known, check_mode=True)
         assert found["refusals"] == []
     # An engine that was removed has its containers again when it is installed again, until the role is removed.
@@ -461,7 +461,7 @@ def test_images_that_are_missing(images: Any, pull: list[str]) -> None:
         ),
         ({"jupyter": True, "env": {"JUPYTER_TOKEN": "a"}}, "env has JUPYTER_TOKEN; take it out, since jupyter makes"),
         ({"jupyter": True, "user": "jovyan"}, "user is 'jovyan', and jupyter is set; give the user's number"),
-        ({"name": "database"}, "a container database exists that this role has not made"),
+        ({"name": "database"}, "a container database exists that this role did not create"),
     ],
 )
 def test_a_request_that_cannot_be_met(entry: Mapping[str, Any], refusal: str) -> None:
@@ -480,7 +480,7 @@ def test_all_of_no_gpu_is_refused_and_a_name_is_used_once() -> None:
     (message,) = plan({"gpus": "all"}, nvidia_smi={**SMI, "gpus": []})["refusals"]
     assert "gpus is all, and the host has no GPU or MIG device" in message
     assert plan({}, {})["refusals"] == [
-        "gpu_containers_declared has training 2 times; give each container a name of its own"
+        "gpu_containers_declared has training 2 times; give each container its own name"
     ]
 
 
@@ -504,7 +504,7 @@ def test_what_is_not_as_planned() -> None:
     assert failures(*declared, containers=after, obsolete={"docker": ["old"]}) == [
         "container bb is restarting, not running; see docker logs bb",
         "container cc is not there as declared; run the role again",
-        "container old is no longer declared, and still there; remove it with docker rm --force old",
+        "container old is no longer declared, but still exists; remove it with docker rm --force old",
     ]
 
 

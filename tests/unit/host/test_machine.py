@@ -81,9 +81,7 @@ def test_no_driver_is_installed_where_the_kernel_is_anothers(kind: str, text: st
 
 def test_dgx_os_keeps_its_driver_and_takes_none_of_another_repository() -> None:
     (refusal,) = driver(machine(dgx="7.1.0"), nvidia_driver_source="cuda_repository")["refusals"]
-    assert refusal.startswith(
-        "this is DGX OS 7.1.0, which has driver, Fabric Manager and their repositories of its own"
-    )
+    assert refusal.startswith("this is DGX OS 7.1.0, which brings its own driver, Fabric Manager and repositories")
     assert "set nvidia_driver_source to distribution" in refusal
     assert driver(machine(dgx="7.1.0"), nvidia_driver_source="distribution")["refusals"] == []
     kept = driver(machine(dgx="7.1.0", loaded="580.178.04"), nvidia_driver_version="580")

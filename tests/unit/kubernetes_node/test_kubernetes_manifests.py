@@ -393,7 +393,7 @@ REFUSED: Iterable[tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any],
     (smi(H200), {}, {"taint": "gpu:NoExec"}, "NoSchedule, PreferNoSchedule or NoExecute"),
     (smi(H200), {}, {"gpus_by": "dra_driver", "dra_image": "a:b"}, "kubernetes_node_dra_driver_image is 'a:b'"),
     (smi(H200), {}, {"gpus_by": "dra_driver", "dra_version": "-"}, "kubernetes_node_dra_driver_version is '-'"),
-    (smi(H200), HOOK, {"gpus_by": "dra_driver"}, "which gives devices by CDI"),
+    (smi(H200), HOOK, {"gpus_by": "dra_driver"}, "which gives devices through CDI"),
     (smi(H200), {}, {"gpus_by": "dra_driver", "time_slicing": {"nvidia.com/gpu": 2}}, "is of the device plugin"),
     # A node would have both.
     (smi(H200), {}, {"gpus_by": "dra_driver", "labels": {PLUGIN_LABEL: "none-cdi-cri"}}, "set kubernetes_node_gpus_by"),
@@ -484,7 +484,7 @@ def test_what_the_cluster_has_is_compared_with_the_plan() -> None:
     del node["metadata"]["labels"]["nvidia.com/mig-3g.71gb.count"]
     plugin["spec"]["template"]["spec"]["containers"][0]["image"] += "-old"
     (found,) = unapplied(planned, [plugin, node])
-    prefix = "node gpu1.example.com of Kubernetes: the cluster has not taken what was applied: "
+    prefix = "node gpu1.example.com of Kubernetes: the cluster did not accept the manifests: "
     assert found.startswith(prefix)
     assert [text.split(" is ")[0] for text in found.removeprefix(prefix).split("; ")] == [
         "RuntimeClass nvidia does not exist",

@@ -449,7 +449,7 @@ def test_a_failure_after_a_change_reports_what_was_changed(server: Server) -> No
         ({"fingerprints": []}, "repository.fingerprints: it has to name"),
         ({"source_file": "x.sources"}, "repository.source_file: 'x.sources' is not an absolute path"),
         ({"old_packages": ["--force"]}, "repository.old_packages: "),
-        ({"old_line": "("}, "repository.old_line: it is no regular expression"),
+        ({"old_line": "("}, "repository.old_line: it is not a regular expression"),
         ({"key_url": ""}, "repository.key_url: "),
     ],
 )

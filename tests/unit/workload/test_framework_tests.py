@@ -364,7 +364,7 @@ def test_a_reason_is_one_line_whatever_the_image_prints() -> None:
 def test_what_the_tasks_refuse_later() -> None:
     found = [{"item": "/opt/a", "stat": {"exists": True}}, {"item": "/opt/b", "stat": {"exists": False}}]
     [existing] = later("environments", found=found).refusals
-    assert existing.startswith("/opt/a exists and was not made by this role; use another virtualenv")
+    assert existing.startswith("/opt/a exists and was not created by this role; use another virtualenv")
     results = [
         {"item": {"name": "PyTorch of /opt/a"}, "msg": "ERROR: No matching distribution found for no-such"},
         {"item": {"name": "PyTorch of /opt/b"}, "changed": True},
