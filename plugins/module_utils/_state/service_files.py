@@ -103,7 +103,7 @@ KeyringMode=private
 SystemCallArchitectures=native
 SystemCallFilter=@system-service @module
 SystemCallErrorNumber=EPERM
-# As nvidia-modprobe and NVIDIA's own nvidia-cdi-refresh.service have them, and to read /proc of other processes.
+# Those of nvidia-modprobe and of NVIDIA's own nvidia-cdi-refresh.service, and to read /proc of other processes.
 CapabilityBoundingSet=CAP_SYS_ADMIN CAP_SYS_MODULE CAP_MKNOD
 CapabilityBoundingSet=CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER CAP_SYS_PTRACE
 

@@ -109,7 +109,7 @@ class Stages:
                 if not (waits_for_ecc or waits_for_mig):
                     raise
                 needs.append(stage)
-                unknown.append(f"{stage}: known only after the earlier stages: {error}")
+                unknown.append(f"{stage}: known only when what comes before is in effect: {error}")
                 continue
             results[stage] = result
             if result["changed"] or any(self.needs_reset(row) for row in result["gpus"]):

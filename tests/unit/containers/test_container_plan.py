@@ -320,7 +320,7 @@ def test_a_container_that_another_user_has_put_in_place_of_ours_is_theirs() -> N
         assert found["obsolete"] == []
     (message,) = plan({}, containers=[labelled()], recorded=record_of_ours)["refusals"]
     assert message.endswith(
-        f"{UNRECORDED}; use another name, or remove it with docker rm --force training, or, where gpu.fleet has made "
+        f"{UNRECORDED}; use another name, or remove it with docker rm --force training, or, if gpu.fleet created "
         "it, name it in gpu_containers_adopt"
     )
 
@@ -452,7 +452,7 @@ def test_images_that_are_missing(images: Any, pull: list[str]) -> None:
         ({"engine": "lxc"}, "engine is 'lxc'; it takes docker or podman"),
         ({"gpus": []}, "gpus is []; it takes all, none, or a list"),
         ({"gpus": 0}, "gpus is 0; it takes all, none, or a list"),
-        ({"gpus": [7]}, f"no GPU or MIG device is 7; the host has {GPU}, {MIG}"),
+        ({"gpus": [7]}, f"there is no GPU or MIG device 7; the host has {GPU}, {MIG}"),
         ({"gpus": [1]}, f"GPU 1 is in MIG mode; request MIG devices instead; the host has {GPU}, {MIG}"),
         ({"ulimits": {"stack": "big"}}, "the limit stack in ulimits is 'big'; it takes a number"),
         (
@@ -460,7 +460,7 @@ def test_images_that_are_missing(images: Any, pull: list[str]) -> None:
             "env has NVIDIA_VISIBLE_DEVICES; take it out, since gpus requests",
         ),
         ({"jupyter": True, "env": {"JUPYTER_TOKEN": "a"}}, "env has JUPYTER_TOKEN; take it out, since jupyter makes"),
-        ({"jupyter": True, "user": "jovyan"}, "user is 'jovyan', and jupyter is set; give the user's number"),
+        ({"jupyter": True, "user": "jovyan"}, "user is 'jovyan', and jupyter is set; give the number of the user"),
         ({"name": "database"}, "a container database exists that this role did not create"),
     ],
 )
@@ -593,7 +593,7 @@ def test_an_engine_that_cannot_be_used_is_the_only_refusal() -> None:
         "Docker cannot be reached: no socket; run the role gpu.fleet.docker first",
         "podman cannot be run: no podman; install the package podman, or set gpu_containers_engine to docker",
     ]
-    assert "no GPU or MIG device is 7" in stage("host", given, (facts, found), check_mode=True)["refusals"][0]
+    assert "there is no GPU or MIG device 7" in stage("host", given, (facts, found), check_mode=True)["refusals"][0]
     assert stage("host", variables(gpu_containers_engine="podman"), (facts, found))["refusals"] == []
 
 

@@ -397,7 +397,7 @@ REFUSED: Iterable[tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any],
     (smi(H200), {}, {"gpus_by": "dra_driver", "time_slicing": {"nvidia.com/gpu": 2}}, "is of the device plugin"),
     # A node would have both.
     (smi(H200), {}, {"gpus_by": "dra_driver", "labels": {PLUGIN_LABEL: "none-cdi-cri"}}, "set kubernetes_node_gpus_by"),
-    (smi(H200), {}, {"labels": {DRA_LABEL: "true"}}, "a node has one of them"),
+    (smi(H200), {}, {"labels": {DRA_LABEL: "true"}}, "a node has only one of them"),
 ]
 
 

@@ -43,9 +43,14 @@ LATE: Mapping[str, tuple[str, Mapping[str, Any], Mapping[str, Any], str]] = {
         "gpu_workload",
         {"gpu_workload_tests": [{"framework": "pytorch", "gpus": [9]}]},
         {},
-        "no usable GPU or MIG device is 9",
+        "there is no usable GPU or MIG device 9",
     ),
-    "containers: no such GPU": ("gpu_containers", {"gpu_containers_declared": [LAB]}, {}, "no GPU or MIG device is"),
+    "containers: no such GPU": (
+        "gpu_containers",
+        {"gpu_containers_declared": [LAB]},
+        {},
+        "there is no GPU or MIG device",
+    ),
     "containers: no Docker": ("gpu_containers", {"gpu_containers_declared": [LAB]}, {}, "Docker cannot be reached"),
     "kubernetes: time slices of MIG": (
         "kubernetes_node",
