@@ -166,7 +166,7 @@ def test_package_indexes() -> None:
         ({"archive": "/tmp/a.tar"}, "has archive, which is a file that the image is loaded from, and no image"),
         (
             {"gpus": [7]},
-            f"there is no usable GPU or MIG device 7; the host has GPU-{FIRST} (GPU 0), GPU-{SECOND} (GPU 1)",
+            f"no usable GPU or MIG device 7; the host has GPU-{FIRST} (GPU 0), GPU-{SECOND} (GPU 1)",
         ),
     ],
 )
