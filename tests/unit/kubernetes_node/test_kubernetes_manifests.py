@@ -601,7 +601,7 @@ V100 = {**H200, "name": "Tesla V100-SXM2-16GB", "architecture": "volta", "mig_ca
         (smi(H200), {"compute_mode": "default"}, "gpu_state_compute_mode is default"),
         (smi(H200), {"mig_strategy": "mixed"}, "has no MPS with the strategy mixed"),
         (LAYOUTS["single"], {}, "on GPUs in MIG mode (0"),
-        (smi(H200), {"mps": {"nvidia.com/mig-1g.18gb": 2}}, "has MPS for whole GPUs alone"),
+        (smi(H200), {"mps": {"nvidia.com/mig-1g.18gb": 2}}, "supports MPS for whole GPUs only"),
         (smi(H200), {"mps": {"nvidia.com/gpu": 1}}, "kubernetes_node_mps has 1 for nvidia.com/gpu"),
         (smi(H200), {"mps": {"nvidia.com/gpu": 49}}, "has 49 replicas, and GPU 0 (NVIDIA H200) takes 48"),
         (smi(V100), {"mps": {"nvidia.com/gpu": 17}}, "takes 16"),
