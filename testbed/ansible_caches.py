@@ -5,7 +5,7 @@
 
 Each task of each host compiles the templates that it reads in a fork of its own, each run compiles the collections'
 plugins and looks for what the modules import: more than half of the processor time of a short run. A .pth file has
-Ansible's programs of .cache/venv, and that of tests/unit/plays.py, keep it where GPU_FLEET_ANSIBLE_CACHES names a
+Ansible's programs of .cache/venv, and tests/unit/plays.py, keep it where GPU_FLEET_ANSIBLE_CACHES names a
 directory. Figures of the benchmark are measured without.
 """
 

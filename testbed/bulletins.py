@@ -110,7 +110,7 @@ def _versions(branches: Iterable[Mapping[str, Any]], platform: str = "") -> Iter
 
 
 def with_rows(rows: Iterable[Bulletin], state: Mapping[str, str]) -> list[Bulletin]:
-    """The table with `rows` in the place of those of the same bulletin.
+    """The table with `rows`, which replace rows of the same bulletin.
 
     `state` has the date of each year's index: where that still names the last update of a row, the row is of that date.
     """

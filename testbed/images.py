@@ -200,7 +200,7 @@ def _controller_options(_image: Image, _scratch: Path) -> list[str]:
 
 def _container_options(_image: Image, _scratch: Path) -> list[str]:
     # "extract" runs no maintainer scripts and pulls no essential packages: a C library, a shell and a Python, no more.
-    # Of the hooks it runs those of its own name, none to customize.
+    # It runs the hooks of its own name, none to customize.
     return [
         "--variant=extract",
         "--include=base-files,dash,python3-minimal,libpython3-stdlib,libc-bin",

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The combinations of MIG profiles that fill a GPU, as a picture and a table of docs/mig.md.
 
-The places are those of the simulated GPUs, most of which are recorded (`verified` in their files).
+The places come from the simulated GPUs, most of which are recorded (`verified` in their files).
 """
 
 from __future__ import annotations

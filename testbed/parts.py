@@ -15,17 +15,17 @@ Target = Literal["test-unit", "test", "test-ci", "test-long", "test-full"]
 class Part:
     """Tests that one pytest process runs, side by side with other parts.
 
-    name: also that of its workspace of the testbed. tests: paths or node ids. effort: number of examples of the
+    name: also of its workspace of the testbed. tests: paths or node ids. effort: number of examples of the
     property tests, see tests/conftest.py; the part `thorough` runs again what others run. workers:
     processes of pytest-xdist; 0 for tests on hosts, which run in order. ci_hosts: group of molecule/inventory that the
     scenario is limited to in test-ci, where the time does not suffice for all of its hosts. optional: what
     the tests need, of testbed/prerequisites.py; they are skipped where it cannot be installed. marked: the tests of
     this marker of pyproject.toml alone, or of `not MARKER`. without: files of `tests` that other parts run. suites:
-    those of the images of its hosts, see testbed/images.py.
+    for the images of its hosts, see testbed/images.py.
 
     minutes: how long it takes among the others of its target, on a quiet machine with two cores; 0 where nobody
     has measured it. A part that takes a quarter longer is named at the end of the run. cores: how many processors it
-    keeps busy on the average, with those of its hosts. memory: GiB that it needs, with its hosts.
+    keeps busy on the average, including its hosts. memory: GiB that it needs, with its hosts.
     """
 
     name: str
@@ -245,7 +245,7 @@ PARTS = (
     Part("release", "test-ci", _RELEASE, minutes=6.8, cores=0.6),
     Part("ops_team", "test-ci", _system("ops_team"), minutes=0.8, cores=0.6, memory=1.5, suites=_DEBIAN),
     Part("browser", "test-ci", ("tests/browser",), minutes=2.3, cores=0.6, memory=1.0, optional="Chromium"),
-    # Nightly, with those of CI on all their hosts: together they take longer than CI may.
+    # Nightly, with the parts of CI on all their hosts: together they take longer than CI may.
     Part("engines", "test-long", _system("engines"), minutes=19.2, cores=0.4, memory=2.0, suites=(*_DEBIAN, "sid")),
     Part(
         "mock_repositories",

@@ -41,8 +41,8 @@ _ENDING = threading.Event()
 class Outcome:
     """What a part ended with. `closing` is pytest's last line; `untested` what this machine could not test.
 
-    `failures` are tests that failed, each with both ends of its reason. `seconds` are those of the clock,
-    `cpu_seconds` those of its processes, without what its hosts compute.
+    `failures` are tests that failed, each with both ends of its reason. `seconds` are by the clock,
+    `cpu_seconds` of its processes, without its hosts.
     """
 
     part: Part
@@ -122,7 +122,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def chosen(ready: Sequence[Part], running: Sequence[Part], processors: int, memory: float) -> list[Part]:
-    """Those of the parts that begin now, in this order, next to those that run; one where none of them would fit."""
+    """The parts that begin now, in this order, next to those that run; one where none of them would fit."""
     begin: list[Part] = []
     for part in ready:
         together = [*running, *begin, part]

@@ -61,7 +61,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._variable_names import S
 _GATHERED = ["system", "packages", "gpus", "cuda", "managed"]
 _RESULT_FILE, _RESULT_CALLBACK = "gpu_fleet_result_file", "gpu.fleet.run_result"
 _LONGEST_MESSAGE = 16_384
-# What results of any other form than that of our modules end in, here and in ansible-core's own reading of them.
+# Errors of results in any other form than our modules return, here and in ansible-core's own reading of them.
 _MALFORMED = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
 _ADDRESSES = ("nvidia_driver_imex_address", "ansible_host")
 _FLEET = ("gpu_fleet_hosts_without_gpu", "gpu_fleet_expected_gpus")
@@ -74,7 +74,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
     """Check, observe, plan."""
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """The result of the module, with that of setup, `plan` and `health`, or one message with all refusals."""
+        """The result of the module, with the facts of setup, `plan` and `health`, or one message with all refusals."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         variables = task_vars or {}
         host = variables.get("inventory_hostname", "")
@@ -116,7 +116,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             return {**result, **for_templates(found)}
         except _MALFORMED as error:
             raise AnsibleError(
-                f"{host}: what its modules have returned cannot be used ({type(error).__name__}); look with "
+                f"{host}: the results of its modules cannot be used ({type(error).__name__}); look with "
                 f"`ansible {host} -m gpu.fleet.host_facts` at what replies for Python (ansible_python_interpreter)"
             ) from error
 
@@ -141,7 +141,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         found_before: Sequence[str],
         variables: dict[str, Any],
     ) -> dict[str, Any]:
-        """What the host has, and what is to be done there; `found_before` are the refusals of the variables' forms."""
+        """What the host has, and what it needs; `found_before` are the refusals of the variables' forms."""
         refusals, wrong_names = [*found_before], self._wrong_names(variables)
         observed = self._gathered(roles, {} if refusals else values, variables)
         refusals += _refusals_of_the_system(observed)
@@ -229,7 +229,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         names: list[str] = plain(self._task.args.get("variables", []))
         unknown = [name for name in names if name not in _NAMES.names]
         if unknown:
-            raise AnsibleActionFail(f"variables has {', '.join(unknown)}, which is no public variable of gpu.fleet")
+            raise AnsibleActionFail(f"variables has {', '.join(unknown)}, which is not a public variable of gpu.fleet")
         secret = [name for name in names if name in _NAMES.secret]
         if secret and not self._task.no_log:
             raise AnsibleActionFail(f"{', '.join(secret)} may have secrets; set no_log on its task")
@@ -357,7 +357,7 @@ def _unprinted(read: Mapping[str, Any]) -> dict[str, Any]:
 def _not_evaluated(name: str, error: Exception) -> str:
     reason = " ".join(str(error).split())
     advice = (
-        "; give its password by --ask-vault-pass or --vault-password-file"
+        "; give its password with --ask-vault-pass or --vault-password-file"
         if any(words in reason for words in UNDECRYPTED)
         else ""
     )

@@ -240,7 +240,7 @@ def _shown(record: HostRecord) -> _Shown:
         host = _read(record)
     except FormError as error:
         state = "unreachable" if record.unreachable else "failed" if record.failed else "unreadable"
-        found = record.reason or f"what it returned has another form than its modules document: {error}; {WHAT_TO_DO}"
+        found = record.reason or f"its result has another form than its modules document: {error}; {WHAT_TO_DO}"
         cells = (*(_UNKNOWN for _column in _HEADER[2:]), state)
         return _Shown(state, cells, one_line(found, _LONGEST_LINE), ())
     return _Shown(

@@ -18,9 +18,7 @@ def health_junit(health: Mapping[str, Any], host: str, fail_on: str = "fail") ->
     try:
         return junit(health_of(health), host, fail_on)
     except FormError as error:
-        raise AnsibleFilterError(
-            f"gpu.fleet.health_junit takes the result of gpu.fleet.gpu_health, of which {error}"
-        ) from error
+        raise AnsibleFilterError(f"gpu.fleet.health_junit takes the result of gpu.fleet.gpu_health: {error}") from error
 
 
 class FilterModule:

@@ -19,7 +19,7 @@ def health_metrics(health: Mapping[str, Any]) -> str:
         return metrics(health_of(health))
     except FormError as error:
         raise AnsibleFilterError(
-            f"gpu.fleet.health_metrics takes the result of gpu.fleet.gpu_health, of which {error}"
+            f"gpu.fleet.health_metrics takes the result of gpu.fleet.gpu_health: {error}"
         ) from error
 
 

@@ -183,14 +183,14 @@ def _check_names(query: str, tree: Mapping[str, Any], gpus: Sequence[Any]) -> No
         quoted = f'"{name}"' in query
         position = query.find(f'"{name}"') if quoted else _place_of(query, name)
         if name in _LITERALS and not quoted:
-            reason = f"{name} is no reading of a GPU; the value is written in backticks: `{_LITERALS[name]}`"
+            reason = f"{name} is not a reading of a GPU; the value is written in backticks: `{_LITERALS[name]}`"
         elif quoted:
             reason = f"double quotes enclose the name of a reading; a string is written in single quotes: '{name}'"
             close = difflib.get_close_matches(name, known, 1)
             reason += f", or do you mean the reading {close[0]}?" if close else ""
         else:
             close = difflib.get_close_matches(name, sorted(known), 3, 0.6)
-            reason = f"{name} is no reading of a GPU" + (f"; do you mean {' or '.join(close)}?" if close else "")
+            reason = f"{name} is not a reading of a GPU" + (f"; do you mean {' or '.join(close)}?" if close else "")
             reason += "" if close else "; ansible-doc gpu.fleet.nvidia_smi_facts lists them"
         raise AnsibleFilterError(_mark(query, max(position, 0), reason))
 

@@ -79,7 +79,7 @@ EXAMPLES = r"""
   gpu.fleet.containerd_runtime:
   register: containerd_runtime
 
-- name: Restart containerd where it has not read its configuration
+- name: Restart containerd if it has not read its configuration
   gpu.fleet.unit_restart:
     name: containerd.service
     started_after: [/etc/containerd/config.toml, /etc/containerd/conf.d/*.toml]

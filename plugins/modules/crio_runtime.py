@@ -74,7 +74,7 @@ EXAMPLES = r"""
   gpu.fleet.crio_runtime:
   register: crio_runtime
 
-- name: Restart CRI-O where it has not read its configuration
+- name: Restart CRI-O if it has not read its configuration
   gpu.fleet.unit_restart:
     name: crio.service
     started_after: [/etc/crio/crio.conf, /etc/crio/crio.conf.d/*]

@@ -337,7 +337,9 @@ findings:
       description: One line with what was found, where, and what to do.
       returned: always
       type: str
-      sample: "GPU 3 (00000000:9b:00.0): memory rows wait for a reset; let the jobs of this GPU end, then reset it"
+      sample: >-
+        GPU 3 (00000000:9b:00.0): memory rows wait for a reset; wait until the jobs on this GPU have ended,
+        then reset it
     source:
       description: Where the row comes from.
       returned: always

@@ -55,7 +55,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Restart containerd where it has not read its configuration
+- name: Restart containerd if it has not read its configuration
   gpu.fleet.unit_restart:
     name: containerd.service
     started_after: [/etc/containerd/config.toml, /etc/containerd/conf.d/*.toml]

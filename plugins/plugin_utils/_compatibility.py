@@ -178,7 +178,7 @@ def _read_version(name: str, given: Any, pattern: str) -> str | None:
         return None
     text = str(given).strip()
     if not re.fullmatch(pattern, text):
-        raise CompatibilityError(f"{name} is {text!r}, which is no version: write it as in {_EXAMPLES[name]!r}")
+        raise CompatibilityError(f"{name} is {text!r}, which is not a version: write it as in {_EXAMPLES[name]!r}")
     return text
 
 
@@ -190,7 +190,7 @@ def _read_month(given: Any) -> str | None:
         return None
     text = str(given).strip()
     if not re.fullmatch(r"\d{4}-(?:0[1-9]|1[0-2])(?:-\d\d)?", text):
-        raise CompatibilityError(f"today is {text!r}, which is no date: write it as in '2026-11-22'")
+        raise CompatibilityError(f"today is {text!r}, which is not a date: write it as in '2026-11-22'")
     return text[:7]
 
 

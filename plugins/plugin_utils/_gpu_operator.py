@@ -26,7 +26,7 @@ KEPT = "gpu.fleet/paused-operands"
 UPGRADE_STATE = "nvidia.com/gpu-driver-upgrade-state"
 DRA_DRIVER = f"{OPERAND}dra-driver"
 _MIG_MANAGER, _MIG_CONFIG = f"{OPERAND}mig-manager", "nvidia.com/mig.config"
-# Those of the drivers, which are not ours to stop, and the one that removes all others.
+# Operands of the drivers, which are not ours to stop, and the one that removes all others.
 _NEVER = (f"{OPERAND}driver", f"{OPERAND}vgpu-manager", f"{OPERAND}operands")
 _SETTLED = ("", "upgrade-done")
 
@@ -85,8 +85,8 @@ def node_refusal(metadata: Mapping[str, Any]) -> str:
     theirs = sorted(name for name in _operands(labels) if PAUSED in labels[name] and name not in _kept(metadata))
     if theirs:
         return (
-            f"NVIDIA's k8s-driver-manager has paused operands on it: {', '.join(theirs)}; let the driver container "
-            "become ready, which restores them"
+            f"NVIDIA's k8s-driver-manager has paused operands on it: {', '.join(theirs)}; wait until the driver "
+            "container is ready, which restores them"
         )
     return ""
 

@@ -52,9 +52,9 @@ _MESSAGE = re.compile(r'"message": ?"(.*?)(?<!\\)"')
 _UNKNOWN = re.compile(r"Value of unknown type: <class '[^']*'>, ")
 # What the modules and the client report, and what to do then.
 _ADVICE = {
-    # First: what such a message quotes is that of others, and no right and no other file helps.
+    # First: such a message quotes others, and neither rights nor another file help.
     r"denied (?:the )?request|failed calling webhook": (
-        "see why, with whoever runs this webhook or policy; it is asked again until the limit"
+        "ask whoever runs this webhook or policy; the eviction is tried again until the limit"
     ),
     r"required Python library": (
         "install the Python package kubernetes for that interpreter (pip install kubernetes, or your distribution's "
@@ -70,7 +70,7 @@ _ADVICE = {
         r"Max retries exceeded|Connection refused|[Tt]imed out|NewConnectionError|Name or service not known|not replied"
         r"|Connection aborted|Connection reset|Connection broken"
     ): (
-        "see whether `kubectl get nodes` reaches the cluster from the host that runs the modules, and check "
+        "check whether `kubectl get nodes` reaches the cluster from the host that runs the modules, and check "
         "{prefix}kubeconfig and {prefix}context"
     ),
     r"\b401\b|Unauthorized": "renew the credentials in the file of {prefix}kubeconfig",
@@ -83,18 +83,20 @@ _ADVICE = {
     r"\b403\b|[Ff]orbidden": "give the account the rights to {rights}",
     r"disruption budget": (
         "give its application another replica on another node, or set gpu_fleet_upgrade_on_busy: force, which deletes "
-        "the pod all the same"
+        "the pod anyway"
     ),
 }
-_DELETED = "it has been deleted from the cluster meanwhile, so nothing more is done with it"
+_DELETED = "it has been deleted from the cluster meanwhile, so it is left alone"
 _MOST_PODS = 10
 # By the reason of a pod that is left. Whoever keeps it there: a DaemonSet, or the selectors of the user.
 _LEFT = {
     of_pods.DAEMON_SET: (
-        "pods with GPUs are still on it: {pods}; pods of a DaemonSet are not evicted, so keep them off the node by a "
+        "pods with GPUs are still on it: {pods}; pods of a DaemonSet are not evicted, so keep them off the node with a "
         "hook before_drain"
     ),
-    of_pods.STATIC: "static pods with GPUs are on it: {pods}; take their manifests off the host by a hook before_drain",
+    of_pods.STATIC: (
+        "static pods with GPUs are on it: {pods}; remove their manifests from the host with a hook before_drain"
+    ),
     of_pods.SELECTOR: (
         f"pods with GPUs that {_PREFIX}pod_selectors leaves have not ended yet: {{pods}}; see what they run"
     ),
@@ -123,12 +125,12 @@ _LEFT = {
 
 @dataclass(frozen=True)
 class NodePlan:
-    """What is known of a node, and what is to be done with it.
+    """The known state of a node, and what it needs.
 
-    `patch` is of the node, empty where nothing is to be done, `cordon` whether it is cordoned after it. `own`: this run
+    `patch` is of the node, empty if nothing changes, `cordon` whether it is cordoned after it. `own`: this run
     has cordoned it. `reason`: why it is cordoned, empty where no upgrade has. `refusal`: why it cannot be drained,
     empty where it can. `reviews`: the questions to the API server whether the account may drain it. `dra_driver`: it
-    has that of NVIDIA's GPU Operator, which is paused last. `loses_taint`: that of the health check is to be removed.
+    has the one of NVIDIA's GPU Operator, which is paused last. `loses_taint`: of the health check.
     """
 
     patch: Mapping[str, Any]
@@ -231,7 +233,7 @@ def _reason_of_taint(spec: Mapping[str, Any]) -> str:
 
 
 def _announced(line: str) -> tuple[str, str]:
-    """Verdict and remedy in the line of the health check. What was found may have any words, so the last one counts."""
+    """Verdict and remedy in the line of the health check. Findings may have any words, so the last one counts."""
     found = _ANNOUNCED.fullmatch(line.strip())
     remedy = (found[2] if found else "") or "none"
     return found[1].lower() if found else "", remedy if remedy in REMEDIES else "none"

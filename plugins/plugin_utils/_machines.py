@@ -13,11 +13,11 @@ from ..module_utils._host.machine import JETSON, LXC, VGPU_GUEST, VGPU_HOST, WSL
 MACHINE = "gpu_fleet_machine"
 _WITHOUT_ROLE = "take nvidia_driver out of gpu_fleet_roles for this host"
 _DRIVERS = {
-    WSL: "this is WSL 2, whose driver is that of Windows: install NVIDIA's driver there, no driver here, and "
+    WSL: "this is WSL 2, which uses the driver of Windows: install NVIDIA's driver there, not here, and "
     f"{_WITHOUT_ROLE}",
     JETSON: "this is a Jetson, whose driver is part of its kernel and comes with JetPack, as packages nvidia-l4t-*: "
     f"{_WITHOUT_ROLE}",
-    LXC: "this is a container of LXC, whose kernel modules are those of its host: run the role on the host, give the "
+    LXC: "this is an LXC container, which uses the kernel modules of its host: run the role on the host, give the "
     f"container its devices and libraries (lxc.mount.entry, or nvidia.runtime of LXD and Incus), and {_WITHOUT_ROLE}",
 }
 _VGPU_GUIDE = "https://docs.nvidia.com/vgpu/latest/grid-vgpu-user-guide/"
@@ -45,7 +45,7 @@ def against_driver(facts: Mapping[str, str], source: str, may_install: bool, fil
         return _VGPUS[vgpu]
     if dgx and not may_install:
         return (
-            f"this is DGX OS {dgx}, which has driver, Fabric Manager and their repositories of its own, and "
+            f"this is DGX OS {dgx}, which brings its own driver, Fabric Manager and repositories, and "
             f"nvidia_driver_source is {source}: keep the driver that is there, update it as NVIDIA describes ({_DGX}), "
             "or set nvidia_driver_source to distribution"
         )
@@ -58,8 +58,8 @@ def against_repository(facts: Mapping[str, str], option: str) -> str:
     if not dgx:
         return ""
     return (
-        f"this is DGX OS {dgx}, which has NVIDIA's packages in repositories of its own, and this one would be next to "
-        f"them with other versions: install CUDA and cuDNN from those ({_DGX}), and take out the roles that need this "
+        f"this is DGX OS {dgx}, which has its own repositories of NVIDIA's packages, and this repository would add "
+        f"other versions: install CUDA and cuDNN from those ({_DGX}), and take out the roles that need this "
         f"one (cuda, cudnn, nvidia_repository), or set the url of a repository of yours in {option}"
     )
 

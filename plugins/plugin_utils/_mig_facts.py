@@ -42,7 +42,7 @@ def _gpus(data: Any) -> Sequence[Any]:
 
 def _present(gpu: Any) -> PresentGpu:
     if not isinstance(gpu, Mapping) or "index" not in gpu:
-        raise FactsError(f"it takes {_SHAPES}; this is no GPU: {str(gpu)[:60]}")
+        raise FactsError(f"it takes {_SHAPES}; this is not a GPU: {str(gpu)[:60]}")
     label = f"GPU {gpu['index']} ({gpu.get('name')}, {gpu.get('pci_bus_id')})"
     if gpu.get("error"):
         raise FactsError(f"{label} cannot be read: {gpu['error']}")
@@ -54,7 +54,7 @@ def _present(gpu: Any) -> PresentGpu:
     if not gpu["mig_capable"]:
         return PresentGpu(selector, gpu["index"], None)
     if "gpu_instances" not in gpu:
-        raise FactsError(f"{label}: its MIG instances were not gathered; gather_subset is to have mig")
+        raise FactsError(f"{label}: its MIG instances were not gathered; gather_subset has to include mig")
     if gpu["gpu_instances"] is None:
         why = (gpu.get("unknown") or {}).get("gpu_instances", "unknown")
         needed = "; listing them needs root (become: true)" if why == "denied" else ""

@@ -35,7 +35,7 @@ def has_docker(packages: Iterable[str]) -> bool:
 
 
 def has_driver(driver: Mapping[str, Any]) -> bool:
-    """Whether a driver is installed or loaded; `driver` is that of the facts of CUDA."""
+    """Whether a driver is installed or loaded; `driver` is from the facts of CUDA."""
     return any(driver[name] for name in ("library_version", "module_version", "loaded_version"))
 
 
@@ -74,8 +74,8 @@ class Preflight:
 def requested_roles(value: object) -> tuple[tuple[str, ...], str]:
     """The roles in gpu_fleet_roles, in their order, and a refusal of another value than a list of them.
 
-    Playbooks name sets of roles: `default` are those that run without this variable, `removed` those of decommission;
-    with `none` a playbook plans no role.
+    Playbooks name sets of roles: `default` are run without this variable, `removed` by decommission; with `none` a
+    playbook plans no role.
     """
     known = ", ".join(ROLES)
     if isinstance(value, str) and value in _SETS:
@@ -207,7 +207,7 @@ def _count_refusals(without: Sequence[str], variables: Mapping[str, Any], facts:
     elif lost:
         yield (
             f"no NVIDIA GPU is on the PCI bus, but an earlier run set up {' and '.join(lost)} here: see `lspci -d "
-            "10de:` and dmesg; where the GPUs were taken out, set gpu_fleet_expected_gpus to 0, or "
+            "10de:` and dmesg; if the GPUs were removed, set gpu_fleet_expected_gpus to 0, or "
             f"{lost[0]}_state to absent"
         )
     elif without and decision == FAIL:

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What kept a container engine from pulling an image: network, proxy, certificates or the registry. Private.
 
-The words are those of Docker 1.9 to 29, podman, containerd and nerdctl in public reports, read in 2026-11.
+The words come from Docker 1.9 to 29, podman, containerd and nerdctl in public reports, read in 2026-11.
 """
 
 from __future__ import annotations

@@ -75,9 +75,7 @@ class HostRun:
             done = read(Done, result) if is_ours else _done_by_others(result)
             judged = read(Judged, result) if action == f"{_COLLECTION}gpu_health" and "verdict" in result else None
         except FormError as error:
-            self.malformed = (
-                f"{task}: what it returned has another form than its module documents: {error}; {WHAT_TO_DO}"
-            )
+            self.malformed = f"{task}: its result has another form than its module documents: {error}; {WHAT_TO_DO}"
             return
         facts = done.ansible_facts or Facts()
         new = {one.name: getattr(facts, one.name) for one in fields(facts) if getattr(facts, one.name) is not None}

@@ -96,7 +96,7 @@ _MOST_NAMES, _LONGEST_NAME = 10, 80
 
 
 class PublicNames:
-    """The public variables: those of the roles' argument specifications, of playbooks, and what they give.
+    """The public variables: of the roles' argument specifications, of playbooks, and what they give.
 
     secret: those that may have a password, which only a task with no_log returns.
     """
@@ -122,7 +122,7 @@ class PublicNames:
         more = f" and {len(listed) - _MOST_NAMES} more" if len(listed) > _MOST_NAMES else ""
         refusal = (
             f"gpu.fleet has no variable {', '.join(listed[:_MOST_NAMES])}{more}; correct or remove it, or set {STRICT} "
-            "to false where something else reads it"
+            "to false if something else reads it"
         )
         return (refusal,)
 

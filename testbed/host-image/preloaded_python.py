@@ -9,7 +9,7 @@ this place of its start. Its forks go on from here, with the files, directory, e
 Python that asks for them, and that waits for their status.
 
 Nothing of this collection is loaded, and of Ansible only bytecode. A module begins and ends as ever but for its parent
-and its session, what a signal to the Python that waits does, and the order of sets, which is that of the process left
+and its session, what a signal to the Python that waits does, and the order of sets, which comes from the process left
 behind. It is in force where `make test` and `make test-ci` have made the hosts, see `init`: the demo, the benchmark and
 the tests of each night do without.
 """

@@ -70,7 +70,7 @@ class Runner:
 
 
 def warnings_of(output: str) -> list[str]:
-    """Warnings of Ansible itself that a run of ours causes: those of modules and of the collection name their host."""
+    """Warnings of Ansible itself that a run of ours causes; warnings of modules and of ours name their host."""
     found = re.findall(r"^\[(?:DEPRECATION )?WARNING\]: (.+)$", output, re.MULTILINE)
     ours = ("already in use", "deprecated", "reserved name")
     # The second is of ansible-core 2.21 itself; how to turn the first off is part of every deprecation.

@@ -86,11 +86,11 @@ def _unread(tasks: Any, text: str) -> list[str]:
 
 # By name, what shows the failure.
 REPORTED_ELSEWHERE = {
-    "Remove what Ansible has kept of the parts": "the next run removes it",
+    "Remove the results of the background jobs": "the next run removes it",
     "Reset the start limit": "a start that reaches the limit fails in the next task",
     "Run the check once": "the next task reads the file that it writes, and reports one that is not there",
     "Refresh the CDI specification": "the next task reads the file that it writes, and plans for one that is not there",
-    "Have the health check judge the host as it is now": "its unit is a failed one, and its verdict becomes unknown",
+    "Run the health check again": "its unit is a failed one, and its verdict becomes unknown",
     "Start slurmd": "the role restarts slurmd after this, which fails where it does not run",
 }
 

@@ -92,7 +92,7 @@ def test_a_node_for_a_person_stays_cordoned_and_a_cordon_of_others_is_not_touche
     cluster.add_node("operators", cordoned=True)
     cluster.add_pod("operators", "train")
     done = site.remedy("operators", host(SICK))
-    assert "operators is not touched: others have it out of service" in done.output, done.output
+    assert "operators is not touched: others have taken it out of service" in done.output, done.output
     assert cluster.cordoned("operators") == {"operators"} and cluster.pods("operators") == {"train"}
 
     assert site.remedy("gpu1", host(sick("service"))).rc != 0
@@ -169,7 +169,7 @@ def test_an_api_server_that_is_gone_at_the_return(
     cluster.start("kube-apiserver")
     cluster.wait()
     assert done.rc != 0 and len(happened) == 2 and site.step("gpu1") == "failed", done.output
-    assert "see whether `kubectl get nodes` reaches the cluster" in site.file("hosts", "gpu1")["reason"]
+    assert "check whether `kubectl get nodes` reaches the cluster" in site.file("hosts", "gpu1")["reason"]
     assert cluster.cordoned("gpu1") == {"gpu1"} and note(cluster, "gpu1").startswith("gpu.fleet.remedy ")
     done = site.remedy("gpu1", host(HEALTHY, HEALTHY), gpu_fleet_remediate_retry_failed=True)
     assert done.rc == 0 and cluster.cordoned("gpu1") == set(), done.output

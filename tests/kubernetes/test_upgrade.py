@@ -139,7 +139,7 @@ def test_a_prediction_reads_and_names_what_is_wrong_before_a_change(
         ("bare", "creates them again: default/train-bare", "set gpu_fleet_upgrade_kubernetes_delete_unmanaged_pods"),
         ("unknown", "the cluster has no such node", "set gpu_fleet_upgrade_kubernetes_node of the host"),
         ("revoked", "Unauthorized", "renew the credentials in the file of gpu_fleet_upgrade_kubernetes_kubeconfig"),
-        ("nowhere", "Max retries exceeded", "see whether `kubectl get nodes` reaches the cluster"),
+        ("nowhere", "Max retries exceeded", "check whether `kubectl get nodes` reaches the cluster"),
         ("untrusted", "certificate verify failed", "set certificate-authority of the cluster in the file of gpu_fleet"),
         ("missing", "Could not find or access", "set gpu_fleet_upgrade_kubernetes_kubeconfig to a file"),
         ("context", "Invalid kube-config file", "set gpu_fleet_upgrade_kubernetes_kubeconfig to a file"),

@@ -83,9 +83,7 @@ def test_a_change_that_is_refused_once_is_tried_again(tmp_path: Path, cluster: C
         done = upgrade_nodes(tmp_path, cluster, token, {name: {"idle_timeout_s": 120} for name in names})
     vanishing.end()
     assert steps(tmp_path) == {"late": "in_service", "guarded": "in_service", "vanishing": "failed"}, done.output
-    gone = (
-        "node vanishing of Kubernetes: it has been deleted from the cluster meanwhile, so nothing more is done with it"
-    )
+    gone = "node vanishing of Kubernetes: it has been deleted from the cluster meanwhile, so it is left alone"
     assert gone in state_of(tmp_path, "vanishing")["reason"]
     assert cluster.cordoned("late", "guarded") == set() and note(cluster, "late") == ""
 
@@ -112,7 +110,7 @@ def test_a_hanging_api_server_does_not_extend_the_limit_for_ever(
     reason = state_of(tmp_path, "gpu1")["reason"]
     assert "not idle after 5 s (gpu_fleet_upgrade_idle_timeout_s)" in reason, done.output
     assert (
-        "the API server has not replied" in reason and "see whether `kubectl get nodes` reaches the cluster" in reason
+        "the API server has not replied" in reason and "check whether `kubectl get nodes` reaches the cluster" in reason
     )
     # The reason is given to the node once the server replies again.
     assert cluster.cordoned("gpu1") == {"gpu1"} and "not idle after 5 s" in note(cluster, "gpu1")
@@ -127,5 +125,5 @@ def test_a_hanging_api_server_ends_a_role_that_applies(tmp_path: Path, cluster: 
     with cluster.hanging():
         output = run_play(tmp_path, play(tmp_path, "check.yml", **given))
     assert "rescued=2 " in output and "imed out after 60 second" in output, output
-    assert "see whether `kubectl get nodes` reaches the cluster" in output
+    assert "check whether `kubectl get nodes` reaches the cluster" in output
     assert "check kubernetes_node_kubeconfig and kubernetes_node_context" in output

@@ -97,7 +97,7 @@ def test_an_api_server_that_does_not_come_back_at_drain_or_return(
     for name in names:
         reason = state_of(tmp_path, name)["reason"]
         assert f"node {name} of Kubernetes: " in reason
-        assert "see whether `kubectl get nodes` reaches the cluster from the host that runs the modules" in reason
+        assert "check whether `kubectl get nodes` reaches the cluster from the host that runs the modules" in reason
         # As soon as that is possible.
         assert cluster.cordoned(name) == {name} and note(cluster, name).endswith(f": {reason}")
     assert "gpu_state" not in done.modules["drained"] and cluster.pods("drained") == {"train-drained"}

@@ -116,7 +116,7 @@ def test_what_happens_while_a_run_waits(tmp_path: Path, cluster: ControlPlane, t
         named = f"default/claim-{name}" if name != "shared" else "default/also-shared, default/claim-shared"
         assert f"pods with GPUs are still on it: {named}; " in state_of(tmp_path, name)["reason"]
     assert "the account may not get resourceclaims; give it the rights" in done.failure("unread")
-    gone = "node deleted of Kubernetes: it has been deleted from the cluster meanwhile, so nothing more is done with it"
+    gone = "node deleted of Kubernetes: it has been deleted from the cluster meanwhile, so it is left alone"
     assert state_of(tmp_path, "deleted")["reason"].endswith(gone)
     assert "not idle" not in state_of(tmp_path, "deleted")["reason"]
     reason = state_of(tmp_path, "revoked")["reason"]

@@ -107,7 +107,7 @@ def test_a_webhook_that_refuses_evictions_is_waited_for_and_named(
     assert steps(tmp_path) == {**reached, **dict.fromkeys(("failed", "hostile", "silent"), "failed")}, done.output
     assert cluster.cordoned(*names) == {"failed", "hostile", "silent"}
 
-    advice = "; see why, with whoever runs this webhook or policy; it is asked again until the limit"
+    advice = "; ask whoever runs this webhook or policy; the eviction is tried again until the limit"
     refused = (
         "not idle after 8 s (gpu_fleet_upgrade_idle_timeout_s): node {0} of Kubernetes: default/train-{0} was not "
         'evicted: 400 admission webhook "guard.example.com" denied the request: '

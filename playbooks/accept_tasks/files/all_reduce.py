@@ -21,7 +21,7 @@ import time
 from typing import Any
 
 _PR_SET_PDEATHSIG = 1
-# Of the values in a tensor, so that a shifted result is a wrong one, and of those of processes: small numbers, since a
+# Of the values in a tensor, so that a shifted result is a wrong one, and of the values of processes: small, since a
 # sum of single precision is exact up to 2**24 only.
 _PERIOD = 7
 

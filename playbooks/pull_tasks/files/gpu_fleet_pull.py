@@ -109,7 +109,7 @@ def refusal(found: Found, accepted: Accepted, is_ancestor: Callable[[str, str], 
     if not before or before == found.commit:
         return ""
     if found.kind == TAG:
-        return f"{found.ref} was commit {before} and is {found.commit} now; a tag does not move"
+        return f"{found.ref} was commit {before} and is {found.commit} now; a tag must not move"
     if is_ancestor(before, found.commit):
         return ""
     # The owner has chosen a commit by hand that the branch did not have before: it was rewritten on purpose.
@@ -143,7 +143,7 @@ def signer(status: str, passed: bool) -> str:
 
 
 def printable(text: str) -> str:
-    """The last lines of what a program or a server printed, without what a terminal would take for a command."""
+    """The last lines that a program or a server printed, without characters that a terminal would run as a command."""
     lines = [line.strip() for line in text.splitlines() if line.strip()][-5:]
     return "".join(one if one.isprintable() else "?" for one in "; ".join(lines))[-MAX_REASON:]
 
@@ -226,7 +226,7 @@ class Repository:
         try:
             fcntl.flock(self._locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise RefusalError("another run takes a commit at this moment") from None
+            raise RefusalError("another run is applying a commit") from None
         for name in LOCKS:
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 (self.directory / ".git" / f"{name}.lock").unlink()
@@ -334,7 +334,7 @@ class Repository:
         # The name is part of what is signed: else a tag could be given the place of another one.
         signed = self.need("cat-file", "tag", oid).splitlines()[:3]
         if signed != [f"object {found.commit}", "type commit", f"tag {found.ref.split('/', 2)[-1]}"]:
-            raise RefusalError(f"commit {found.commit} {by_commit}, and {found.ref} is the tag of something else")
+            raise RefusalError(f"commit {found.commit} {by_commit}, and {found.ref} is the tag of another object")
         done = self.ask("verify-tag", "--raw", oid)
         try:
             return signer(done.errors, done.status == 0)
@@ -347,7 +347,7 @@ class Repository:
             self.need("update-ref", _record(found.ref), found.commit)
 
     def check_out(self, commit: str) -> None:
-        """Everything that the checkout has git do, such as filters and submodules, is that of a proven commit."""
+        """Everything that git does in the checkout, such as filters and submodules, comes from a proven commit."""
         self.must_reach("the checkout", "checkout", "--quiet", "--force", "--detach", commit)
         if (self.directory / ".gitmodules").exists():
             for words in (
@@ -380,7 +380,7 @@ def take(request: Request) -> str:
         reason = refusal(found, repository.accepted(found), repository.is_ancestor)
         if reason:
             raise RefusalError(
-                f"{reason}; pin the commit by gpu_fleet_pull_version if this is intended, see docs/pull.md"
+                f"{reason}; pin the commit with gpu_fleet_pull_version if this is intended, see docs/pull.md"
             )
         repository.check_out(found.commit)
         repository.accept(found)

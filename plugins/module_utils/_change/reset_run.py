@@ -127,7 +127,7 @@ def _refuse(result: dict[str, Any], held: Mapping[str, Sequence[Blocker]]) -> No
     if blockers:
         result["blockers"] = [asdict(blocker) for blocker in dict.fromkeys(blockers)]
         users = "; ".join(f"{label}: {', '.join(map(str, found))}" for label, found in held.items() if found)
-        raise ChangeError(f"not reset, since it is in use: {users}; let that end, then run this again")
+        raise ChangeError(f"not reset, since it is in use: {users}; wait until that has ended, then run this again")
 
 
 def _verify(host: Access, gpus: Sequence[Gpu]) -> None:

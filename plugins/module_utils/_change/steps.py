@@ -61,7 +61,7 @@ def carry_out(
         except ChangeError as error:
             tried = _names(step for step in steps if step in results)
             raise StepsError(
-                f"nvidia-smi was called for: {tried}; what is there now cannot be read: {error}"
+                f"nvidia-smi was called for: {tried}; the current state cannot be read: {error}"
             ) from error
         if skips_unsupported:
             refused = (step for step in missing if step in results and is_unsupported(results[step]))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import select
 
-GONE = "the connection to the controller is gone, so nothing more is begun"
+GONE = "the connection to the controller is gone, so no further step is started"
 _STDOUT = 1
 _watched: list[int] = []
 

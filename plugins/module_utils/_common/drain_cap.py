@@ -74,5 +74,5 @@ class Cap:
         return (
             f"verdicts have {out} of {nodes} nodes out of service, and {self.variable} ({self.text}) allows "
             f"{self.allowed(nodes)}: the cause may be common, such as a driver or the check itself. Find it; to take "
-            "nodes out of service all the same, raise the variable"
+            "nodes out of service anyway, raise the variable"
         )

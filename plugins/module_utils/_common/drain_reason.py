@@ -37,7 +37,7 @@ class DrainReason:
 
     @property
     def owner(self) -> str:
-        """What the reason begins with, which is that of no other run."""
+        """The beginning of the reason, which no other run has."""
         return f"{self.who} {self.run}"
 
     @property
@@ -60,7 +60,7 @@ def is_by_verdict(text: str) -> bool:
 
 
 def is_drain_of(text: str, owner: str, taken_over: str = "") -> bool:
-    """Whether a reason is that of `owner`, `WHO RUN`, or of the run that it takes over."""
+    """Whether a reason belongs to `owner`, `WHO RUN`, or of the run that it takes over."""
     if text == owner or text.startswith(f"{owner}: "):
         return bool(owner)
     found, asking = read_reason(text), read_reason(owner)
@@ -77,6 +77,7 @@ def refusal(text: str, owner: str, taken_over: str = "") -> str:
         return ""
     return (
         f"the run {found.run} of {found.who} has drained it ({one_line(found.cause, 200) or 'no cause'}), perhaps from "
-        "another controller or with another gpu_fleet_upgrade_directory: let that run end, or continue it there. Where "
+        "another controller or with another gpu_fleet_upgrade_directory: wait for that run to end, or continue it "
+        "there. Where "
         f"nobody continues it, take its nodes over with gpu_fleet_upgrade_take_over: {found.run}"
     )

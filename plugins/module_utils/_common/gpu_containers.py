@@ -5,7 +5,7 @@
 
 systemd sets the device rules of its scopes again when it is reloaded. It knows the devices that the engine has passed
 to it, as with CDI, and not those that a hook has added later. Containers whose cgroups the engine manages itself, and
-those of users without privileges, are not concerned.
+containers of users without privileges, are not concerned.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ def reload_warning(containers: Sequence[GpuContainer]) -> str:
     if not containers:
         return ""
     return (
-        f"{platform.node()}: systemd is reloaded, after which a running container that did not get its GPUs by CDI can "
+        f"{platform.node()}: systemd is reloaded, after which a running container that did not get its GPUs through "
+        "CDI can "
         'fail with "Failed to initialize NVML: Unknown Error"; start it again then. With GPUs run: '
         + ", ".join(map(str, containers))
     )

@@ -32,7 +32,7 @@ class HostFiles:
             return None
 
     def read_bytes(self, path: str) -> bytes:
-        """The content of a file up to the first error, or a limit: that of a device may not be readable to its end."""
+        """The content of a file up to the first error, or a limit: a device may have no end."""
         content = b""
         try:
             with open_regular(self.real(path)) as stream:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Keep the passwords in URLs, as those of proxies, out of output and records. Private to this collection."""
+"""Keep the passwords in URLs, such as URLs of proxies, out of output and records. Private to this collection."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The network adapters of a host on the PCI bus, from sysfs. Private to this collection.
 
-The files are those of the kernel's Documentation/ABI: stable/sysfs-class-infiniband, testing/sysfs-class-net.
+The kernel documents the files in Documentation/ABI: stable/sysfs-class-infiniband, testing/sysfs-class-net.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def printable(name: str) -> str:
 
 
 def _by_device(files: HostFiles, directory: str) -> dict[str, tuple[str, ...]]:
-    """The names in a directory of sysfs by the path of their PCI device; those of other buses are left out."""
+    """The names in a directory of sysfs by the path of their PCI device; other buses are left out."""
     found: dict[str, tuple[str, ...]] = {}
     for name in files.names(directory):
         device = files.resolve(f"{directory}/{name}/device")

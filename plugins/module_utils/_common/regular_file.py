@@ -35,7 +35,7 @@ def _refuse(status: os.stat_result, path: str) -> None:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     # What is masked is a link to the null device, which is as empty as it looks.
     if not stat.S_ISREG(status.st_mode) and status.st_rdev != _NULL:
-        raise OSError(errno.EINVAL, "it is no regular file", path)
+        raise OSError(errno.EINVAL, "it is not a regular file", path)
 
 
 def read_bytes(path: str) -> bytes:
@@ -58,7 +58,7 @@ def decoded(content: bytes, errors: str = "strict") -> str:
 def read_text(path: str, newline: str | None = None) -> str | None:
     """The content of a file, None when there is none; raises OSError, and UnicodeError for one that is not UTF-8.
 
-    With `newline` empty the ends of lines are those of the file.
+    With `newline` empty the ends of lines stay as in the file.
     """
     try:
         content = read_bytes(path)

@@ -69,7 +69,7 @@ _MOST_NODES, _LONGEST = 1024, 64
 
 
 def parse_imex_domain(text: str) -> tuple[str | None, dict[str, str]]:
-    """Parse the output of IMEX_STATE: the status of the domain, and that of each node that is not ready, by address.
+    """Parse the output of IMEX_STATE: the status of the domain, and by address of each node that is not ready.
 
     https://docs.nvidia.com/multi-node-nvlink-systems/imex-guide/cmdservice.html has its options. Its form is that which
     NVIDIA's validation suite states to have seen on two hosts with driver 580.95.05: `status`, and `nodes` by number

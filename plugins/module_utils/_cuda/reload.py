@@ -140,7 +140,7 @@ class Host:
 
 
 def installed_version(driver: Driver) -> str | None:
-    """The version to load: that of the module on disk, else that of the libraries."""
+    """The version to load: of the module on disk, else of the libraries."""
     return driver.module_version or driver.library_version
 
 
@@ -249,7 +249,7 @@ class _Change:
         outcome.driver, outcome.pending = host.driver(), host.pending()
         if outcome.reboot_required:
             why = decide(outcome.driver, outcome.pending).reason
-            raise ChangeError(f"modprobe reported no error, but {why}; look at journalctl --dmesg")
+            raise ChangeError(f"modprobe reported no error, but {why}; see journalctl --dmesg")
 
     def _note_stop(self, names: tuple[str, ...]) -> None:
         self._outcome.stopped_services = names
@@ -295,7 +295,7 @@ class _Change:
             if outcome.driver.module_version is None and "not found" in message:
                 outcome.reason = f"there is no module for the kernel that runs: {message}"
                 return False
-            raise ChangeError(f"the driver cannot be loaded: {message}{_advice(message)}; look at journalctl --dmesg")
+            raise ChangeError(f"the driver cannot be loaded: {message}{_advice(message)}; see journalctl --dmesg")
         outcome.changed = True
         # CUDA needs nvidia_uvm; the other modules are for displays.
         for name in ("nvidia_uvm", *(name for name in reversed(modules) if name not in ("nvidia", "nvidia_uvm"))):

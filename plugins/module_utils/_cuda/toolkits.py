@@ -197,7 +197,7 @@ def _header_version(text: str | None, macros: Sequence[str]) -> str | None:
 
 
 def _number_of_macro(macro: str, defined: Mapping[str, str]) -> str | None:
-    """The number that a macro stands for: its own value, or that of the macro it names, as in TensorRT since 10.13."""
+    """The number that a macro stands for: its own value, or of the macro it names, as in TensorRT since 10.13."""
     seen = {macro}
     while macro in defined:
         macro = defined[macro]

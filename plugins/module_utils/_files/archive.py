@@ -54,7 +54,7 @@ class Member:
 class Entry:
     """One file or link to create, by path in the directory; `source` and `number` are the member's name and position.
 
-    `target` is that of a link, None for a file; `size` is in bytes.
+    `target` is where a link points, None for a file; `size` is in bytes.
     """
 
     path: str

@@ -136,7 +136,7 @@ def _default_runtime(kept: list[TomlTable], root: tuple[str, ...], runtime: str)
 
 
 def _like(kept: list[TomlTable], model: tuple[str, ...], ours: tuple[str, ...], binary: str) -> list[TomlTable]:
-    """The tables of our runtime: those of `model` with our binary, or the minimum that containerd needs."""
+    """The tables of our runtime: the tables of `model` with our binary, or the minimum that containerd needs."""
     copied = [
         TomlTable(ours + table.name[len(model) :], table.lines) for table in kept if table.name[: len(model)] == model
     ]

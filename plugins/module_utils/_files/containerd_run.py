@@ -182,7 +182,7 @@ class Containerd:
         return left
 
     def _backed_up(self, path: str, text: str) -> str:
-        """The path of a copy, named as those of other modules, which would copy the attribute i as well."""
+        """The path of a copy, named as other modules name theirs, which would copy the attribute i as well."""
         backup = f"{path}.{os.getpid()}.{time.strftime('%Y-%m-%d@%H:%M:%S')}~"
         atomic_write(backup, text.encode(), stat.S_IMODE(os.stat(path).st_mode))
         return backup
@@ -197,7 +197,7 @@ class Containerd:
         text = str(output)
         if status != 0:
             reported = (error.strip() or text.strip() or "it reports no reason").splitlines()[-1]
-            raise ConfigurationError(f"does not take its configuration: {reported}")
+            raise ConfigurationError(f"rejects its configuration: {reported}")
         if not text.strip():
             raise ConfigurationError(
                 f"prints no configuration; executable is {shortened(executable)}, which is another program"

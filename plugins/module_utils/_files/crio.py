@@ -59,7 +59,7 @@ def runtime_path(dump: str, name: str) -> str:
 
 
 def monitor_path(dump: str, name: str) -> str:
-    """The path or name of the monitor of a runtime in effect: its own, that of all runtimes, or conmon in PATH."""
+    """The path or name of the monitor of a runtime in effect: its own, the one of all runtimes, or conmon in PATH."""
     everything = tables(dump)
     own = _runtime(everything, name)
     of_all = [unquoted(table.value("conmon")) for table in everything if table.name == _RUNTIME]

@@ -73,7 +73,7 @@ class Crio:
             status, output, error = self._module.run_command([crio, *main, "--config-dir", copy, "config"])
         if status != 0:
             reported = (error.strip() or str(output).strip() or "it reports no reason").splitlines()[-1]
-            raise ConfigurationError(f"does not take its configuration: {reported}")
+            raise ConfigurationError(f"rejects its configuration: {reported}")
         if not str(output).strip():
             raise ConfigurationError(
                 f"prints no configuration; executable is {shortened(executable)}, which is another program"

@@ -61,7 +61,7 @@ def render(options: Mapping[str, Any]) -> str:
 
 
 def merge(found: Mapping[str, Any], desired: Mapping[str, Any], earlier: Mapping[str, Any]) -> Options:
-    """`found` with the options `desired`, and without those of `earlier` that are no longer declared.
+    """`found` with the options `desired`, and without options of `earlier` that are no longer declared.
 
     Objects are merged recursively; lists and other values are replaced. Options of `earlier` are removed only where
     they still have the value that was written then; of URLs user and password may be masked in `earlier`.

@@ -33,7 +33,7 @@ class _ChangedSinceReadError(Exception):
 
 @dataclass(frozen=True)
 class OptionsRequest:
-    """Options of the file `path`. `earlier` are those of an earlier run; `ours`: replace values of others."""
+    """Options of the file `path`. `earlier` are the options of an earlier run; `ours`: replace values of others."""
 
     path: str
     options: Mapping[str, Any]

@@ -47,7 +47,7 @@ _TIMEOUT_S = 20.0
 _ALL_S, _LEAST_S = 40.0, 4.0
 # slurmctld notes the time of a drain in seconds: after so long none can get the time of ours any more.
 _SETTLE_S = 1.5
-# As plug-ins of Nagios and its successors, and as those of node-problem-detector.
+# As plug-ins of Nagios, its successors and node-problem-detector.
 _MONITOR_STATUS: Mapping[str, int] = {OK: 0, INFO: 0, WARN: 1, FAIL: 2, UNKNOWN: 3}
 _NODE_PROBLEM_STATUS: Mapping[str, int] = {OK: 0, INFO: 0, WARN: 0, FAIL: 1, UNKNOWN: 2}
 
@@ -68,7 +68,7 @@ class Announcement:
 
 
 def document(health: Mapping[str, Any], interval: float, now: float) -> dict[str, Any]:
-    """The file for a result of the module gpu_health. `interval` is that of the checks, `now` the time, in seconds."""
+    """The file for a result of the module gpu_health. `interval` is between checks, `now` the time, in seconds."""
     found = [finding["message"] for finding in health["findings"] if finding["verdict"] == health["verdict"] != OK]
     return {
         "time": now,
@@ -122,7 +122,7 @@ def slurm_health_check(announced: Announcement, here: Here) -> int:
     """HealthCheckProgram of slurmd: drain an idle node whose verdict is `fail`, and return it when it is `ok` again.
 
     A drain of another is left alone, and so is a node that is busy or whose verdict is `warn` or `unknown`. The exit
-    status is that of success where a drain is held: versions of slurmd register with slurmctld only after that.
+    status is success where a drain is held: versions of slurmd register with slurmctld only after that.
     """
     if announced.verdict == FAIL:
         observed = _slurm(here, None)

@@ -59,8 +59,8 @@ class XidCount:
 
 @dataclass(frozen=True)
 class Observed:
-    """All that was read. `ports` maps the PCI bus id of a port to those of GPUs below it, `slot_lanes` that of a GPU to
-    the PCIe lanes that its slot can have. `fabric_manager` is when its service was started, 0 where that is unknown."""
+    """All that was read. `ports` maps the PCI bus id of a port to the ids of GPUs below it, `slot_lanes` the id of a
+    GPU to the PCIe lanes that its slot can have. `fabric_manager` is when its service was started, 0 if unknown."""
 
     facts: Facts
     declared: Declared = field(default_factory=Declared)
@@ -182,7 +182,7 @@ def _host_findings(rows: Sequence[Row], observed: Observed) -> Iterator[Finding]
         **observed.tested.readings(None),
     }
     models = {gpu["name"] for gpu in observed.facts["gpus"]}
-    # Thresholds are those of a model, where all GPUs are of one.
+    # Thresholds of a model count where all GPUs are of that model.
     yield from _compared(rows, readings, observed.facts, _Subject(model=models.pop() if len(models) == 1 else None))
 
 
@@ -205,7 +205,7 @@ def _compared(rows: Sequence[Row], readings: Mapping[str, Any], facts: Facts, su
 
 
 def _for_model(row: Row, model: str | None) -> Row:
-    """The row, without a Fabric Manager that the hosts of a model do not have: that of GB200 and GB300 runs on their
+    """The row, without a Fabric Manager that the hosts of a model do not have: for GB200 and GB300 it runs on the
     switches."""
     if row.remedy == "restart_fabric_manager" and not has_fabric_manager(model):
         return replace(row, remedy="reset_gpu")
@@ -238,7 +238,7 @@ def _label(gpu: Facts) -> str:
 
 
 def identity(gpu: Facts, facts: Facts, history: History) -> str:
-    """The UUID of a GPU, else that of the GPU that was last seen at its PCI bus id, else this. A lost GPU may have
+    """The UUID of a GPU, else the UUID last seen at its PCI bus id, else this id. A lost GPU may have
     neither: it is the one of an earlier check that is missing now, or is named by its index."""
     if gpu["uuid"] or gpu["pci_bus_id"]:
         return str(gpu["uuid"] or history.uuid_at(gpu["pci_bus_id"]) or gpu["pci_bus_id"])

@@ -77,7 +77,7 @@ class Collection:
 
     @staticmethod
     def _create(path: str) -> None:
-        """The directory with its marker, or that of a run in the same second; OSError where it is of others."""
+        """The directory with its marker, or the one of a run in the same second; OSError where it is of others."""
         try:
             os.mkdir(path, 0o700)
         except FileExistsError:

@@ -40,7 +40,7 @@ DEFAULTS: Mapping[str, Any] = {
 def export(options: Mapping[str, Any], now: float) -> tuple[str, dict[str, Any]]:
     """The metrics, and the verdict for those that ask on the host.
 
-    `options` are those of the module gpu_health, and `interval`, seconds between two checks; raises ChangeError for
+    `options` belong to the module gpu_health; `interval` is seconds between two checks; raises ChangeError for
     impossible ones.
     """
     params = {**DEFAULTS, **options}

@@ -68,7 +68,7 @@ ERROR_COUNTS = ("ecc_corrected", "ecc_uncorrected", "remapped_rows_correctable",
 class ErrorEvent:
     """Errors of one GPU: the Xids of one code and day, or by how many one of ERROR_COUNTS rose from check to check.
 
-    `kind` is xid or one of ERROR_COUNTS, `xid` is the code of an Xid, `time` that of the last one or of the check.
+    `kind` is xid or one of ERROR_COUNTS, `xid` is the code of an Xid, `time` when the last one or the check was.
     """
 
     gpu: str
@@ -220,7 +220,7 @@ def _rounded(time: float | None) -> int | None:
 @dataclass(frozen=True)
 class Check:
     """One check: its time, and by GPU the verdicts and the Xids. With `count_is_declared` fewer GPUs are no loss.
-    `above` are the PCI ports above a GPU, by its PCI bus id; `ports` those of the network."""
+    `above` are the PCI ports above a GPU, by its PCI bus id; `ports` the ports of the network."""
 
     time: float
     facts: Facts
@@ -277,7 +277,7 @@ def _error_counts(gpu: Facts) -> dict[str, int]:
 
 
 def _with_errors(known: Sequence[ErrorCounts], found: ErrorCounts, now: float) -> tuple[ErrorCounts, ...]:
-    """The counts with those of this check. What is too old is left out but for the last, to which the next compares."""
+    """The counts with the counts of this check. Old ones are left out but for the last, to which the next compares."""
     if found.counts and (not known or known[-1].counts != found.counts):
         known = (*known, found)
     young = [each for each in known[:-1] if now - each.time <= _KEPT_SECONDS]

@@ -5,7 +5,7 @@
 this collection.
 
 They also have entries of programs, which may claim anything in their message; only the journal itself writes
-`_TRANSPORT`. The formats are those of systemd's JOURNAL_EXPORT_FORMATS, and of its output_verbose().
+`_TRANSPORT`. The formats are in systemd's JOURNAL_EXPORT_FORMATS and its output_verbose().
 """
 
 from __future__ import annotations

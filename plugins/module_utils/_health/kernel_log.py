@@ -121,7 +121,7 @@ class Event:
     not know them. `action` is the number and text of the recovery action that an Xid 154 reports, `cause` the Xid that
     led to this one. `is_fatal` is what the line states, None where it states nothing. `reason` is its cause by
     other lines, `uuid` the GPU that the driver had last named at this address. `line` and all that is not the same
-    are those of the last of `count` events; `times` are those of the newest, in whole seconds.
+    are from the last of `count` events; `times` are of the newest, in whole seconds.
     """
 
     kind: str

@@ -48,7 +48,7 @@ _ROOT_OF_A_CONTAINER = re.compile(
 _BEGINS_WITH_THE_BOOT_SECONDS = 120.0
 _KEPT_LINES = 20000
 _KEPT_CHARACTERS = 32 << 20
-# What the kernel may log between the end of one program and that of the next.
+# How many lines the kernel may log between the end of one program and the end of the next.
 _MOST_NEWER_LINES = 1000
 
 Run = Callable[[Sequence[str], float], CommandResult]
@@ -154,7 +154,7 @@ def _older(dmesg: Sequence[str], journal: Sequence[str], count: int) -> Sequence
 
 
 def is_container(files: HostFiles) -> bool:
-    """Whether this is a container, whose kernel is that of another host."""
+    """Whether this is a container, which runs on the kernel of another host."""
     if any(files.exists(path) for path in _SIGNS_OF_A_CONTAINER):
         return True
     try:

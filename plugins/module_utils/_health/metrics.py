@@ -93,7 +93,10 @@ HELD = "gpu_fleet_health_held"
 
 def held_verdicts(schedulers: Iterable[str]) -> str:
     """That the verdict is held in these schedulers, in the same format; no sample where it is in none."""
-    text = "A verdict fail for which the scheduler drains nothing: the cap is reached, or nodes cannot be counted."
+    text = (
+        "The verdict is fail, but the scheduler does not drain the node: the cap is reached, or nodes cannot "
+        "be counted."
+    )
     return _metric(HELD, text, [({"scheduler": one}, 1) for one in schedulers])
 
 

@@ -146,7 +146,7 @@ def network_of_gpus(ports: Sequence[Port], known: Known, is_declared: bool = Fal
 
 def _rate(port: Port, known: Known) -> float:
     earlier = known.get(port.key)
-    # A port without a link has a rate as well: that of its slowest mode.
+    # A port without a link has a rate as well: the rate of its slowest mode.
     return max((port.rate or 0.0) if port.is_active else 0.0, earlier.rate if earlier else 0.0)
 
 
@@ -228,7 +228,7 @@ def _count(network: Sequence[Port], declared: int | None, gone: Sequence[PortHis
     active = _active(network)
     if declared is None:
         return "; ".join(
-            f"{port.name} ({port.place}) is not there or has no driver any more, and had a link at an earlier check; "
+            f"{port.name} ({port.place}) is gone or has lost its driver, but had a link at an earlier check; "
             "if it was removed on purpose, declare nic_count"
             for port in gone[:_MOST_NAMED]
         )
@@ -265,7 +265,7 @@ def _all_down(network: Sequence[Port], before: Before) -> str:
     if not down:
         return ""
     purpose = (
-        "no port of its kind has a link, and they had at an earlier check; if that is on purpose, declare nic_count"
+        "no port of its kind has a link, but an earlier check found links; if that is on purpose, declare nic_count"
     )
     return f"{_named(down)}; {purpose}"
 
@@ -319,7 +319,7 @@ def _lost(network: Sequence[Port], before: Before) -> dict[str, int]:
 
 
 def _grown_losses(port: Port, before: Before) -> int:
-    # Those of InfiniBand are no links: an interface has a carrier when it has joined a multicast group.
+    # Carriers of InfiniBand are no links: an interface has a carrier when it has joined a multicast group.
     names = (LINK_DOWNED, CARRIER_DOWNS) if port.link_layer == ETHERNET else (LINK_DOWNED,)
     return max(_grown(port, before, name) for name in names)
 
@@ -409,7 +409,7 @@ def serves_gpus(network: Sequence[Port], gpus: int, is_declared: bool) -> bool:
 def gpudirect(has_peer_module: bool, kind: str | None, release: str) -> tuple[str, str]:
     """Why adapters cannot reach the memory of GPUs, and why that is not known; both are empty where they can.
 
-    `kind` is that of the driver's modules, open or proprietary; `release` that of the kernel. It needs nvidia_peermem,
+    `kind` of the driver's modules is open or proprietary; `release` is the kernel's. It needs nvidia_peermem,
     or DMA-BUF: a kernel from 5.12 on and the open modules.
     """
     if has_peer_module:
@@ -438,7 +438,7 @@ def peermem_unbuilt(peermem: str, ofed: str) -> str:
     if peermem != "stub" or not ofed:
         return ""
     return (
-        f"nvidia_peermem was built before DOCA-OFED {ofed} was there, and does not load; build the modules of the "
+        f"nvidia_peermem was built before DOCA-OFED {ofed} was installed, and does not load; build the modules of the "
         "driver again (`dkms build --force` and `dkms install --force` of nvidia), and load nvidia_peermem"
     )
 
@@ -475,7 +475,7 @@ def bridges_between(first: Sequence[str], second: Sequence[str]) -> tuple[str, .
 
 
 def with_names(ports: Sequence[Port]) -> tuple[Port, ...]:
-    """The ports; those of a device with several have their number in the name."""
+    """The ports; where a device has several, their names have the number."""
     counts = Counter(port.name for port in ports)
     numbers = {port.key: port.key.rpartition("/")[2] for port in ports}
     return tuple(

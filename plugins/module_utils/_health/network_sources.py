@@ -174,7 +174,7 @@ def _speed(text: str) -> float | None:
 
 
 class _Nodes:
-    """The character devices of RDMA devices. Those of a container are no matter of the host."""
+    """The character devices of RDMA devices. Devices of a container do not concern the host."""
 
     def __init__(self, files: HostFiles) -> None:
         self._files = files
@@ -240,5 +240,5 @@ def _redirected(files: HostFiles, network: Sequence[Port], gpu_paths: Mapping[st
     if not found:
         return ""
     more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-    what = "sends what GPUs and adapters exchange through the CPU; disable it in the firmware"
+    what = "sends traffic between GPUs and adapters through the CPU; disable it in the firmware"
     return f"ACS of PCI bridge {found[0]}{more} {what}"

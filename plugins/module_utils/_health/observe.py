@@ -219,7 +219,7 @@ def _mps(unit: Unit, run_program: Run) -> tuple[str, str]:
     if not unit.is_loaded or unit.enabled != "enabled":
         return "", ""
     if not unit.is_active:
-        return f"{MPS} is enabled and {unit.active}, so that one process alone can use each of its GPUs", ""
+        return f"{MPS} is enabled and {unit.active}, so only one process can use each of its GPUs", ""
     words = ("--unit", MPS, "--since=-24h", "--output=cat", "--no-pager", "--quiet", "--grep=encountered a fatal GPU")
     result = run_program((find_executable("journalctl"), *words), 30.0)
     count = len(_MPS_FAULT.findall(result.text)) if result.rc == 0 else 0
@@ -260,7 +260,7 @@ def _unscheduled(facts: Facts, files: HostFiles) -> str:
 
 def _file_systems(files: HostFiles) -> tuple[str, str]:
     """The file systems that services write to and that are full, and those that an error made read-only. Nothing looks
-    at a remote one, whose server may be gone; a container has that of its image."""
+    at a remote one, whose server may be gone; a container has the file system of its image."""
     mounts = {} if is_container(files) else mounts_of(files)
     remote = {place for place, mount in mounts.items() if mount.is_remote}
     places = {_mount_point(files.resolve(directory, remote), mounts) for directory in _WRITTEN}
@@ -270,7 +270,7 @@ def _file_systems(files: HostFiles) -> tuple[str, str]:
             read_only.append(f"{place} ({mounts[place].kind})")
         elif not mounts[place].read_only:
             full += _what_is_full(place, files)
-    return ", ".join(full), f"{', '.join(read_only)}: mounted to be written, and read-only" if read_only else ""
+    return ", ".join(full), f"{', '.join(read_only)}: mounted read-write, but read-only now" if read_only else ""
 
 
 def _mount_point(path: str, mounts: Container[str]) -> str:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The readings that rows of the policy compare: those of nvidia_smi_facts, and what follows from them.
+"""The readings that rows of the policy compare: from nvidia_smi_facts, and what follows from them.
 
 Private to this collection. None stands for an unknown reading, an empty text for "does not differ".
 """
@@ -23,8 +23,8 @@ Facts = Mapping[str, Any]
 # Six of ten readings a minute apart are too many for gpud; here that share of an hour.
 _MOST_OF_AN_HOUR = 0.6 * growth.HOUR
 
-# GPUs whose fans and power supply a data center does not choose, as their names show: of those of games, laptops and
-# small computers nothing is compared over time, of those of workstations only what is now is reported.
+# GPUs whose fans and power supply a data center does not choose, as their names show: for games, laptops and
+# small computers nothing is compared over time, for workstations only the present state is reported.
 _CONSUMER = re.compile(r"GeForce|GTX|\bGT \d|\bMX\d|Laptop|Max-Q|Mobile|Orin|Thor|Graphics Device", re.IGNORECASE)
 _WORKSTATION = re.compile(r"Quadro|RTX(?!.*Server)|TITAN|NVS|\bT\d00|\bT1\d00|\bK\d+00|GB10|DGX Display", re.IGNORECASE)
 
@@ -251,7 +251,7 @@ def _missing_of_board(gpu: Facts, gpus: Sequence[Facts], most: int) -> int | Non
 
 
 def _slow_of_board(gpu: Facts, gpus: Sequence[Facts]) -> int | None:
-    """How many are slower than those of the board, or than most of its model on this host."""
+    """How many are slower than the links of the board, or than most of its model on this host."""
     like = Counter(speed for other in gpus if other["name"] == gpu["name"] for speed in _link_speeds(other))
     if not like:
         return None

@@ -48,7 +48,7 @@ def run(
 ) -> dict[str, Any]:
     """The result of the module; `root` is a path prefix for tests. Raises ChangeError for impossible options.
 
-    `facts` are those of `gathered`, where the caller needs them as well: nvidia-smi takes longest.
+    `facts` are the result of `gathered`, where the caller needs them as well: nvidia-smi takes longest.
     """
     rows = policy_rows(params["policy"], params["ignore"])
     source, directory = params["kernel_log"], params["history"]

@@ -8,7 +8,7 @@ Operational Events; `bulletins` its security bulletins; `memory` NVIDIA's GPU Me
 log; `driver` what the driver's own line states; `validation` NVIDIA's Health Validation; `fabric` NVIDIA's Fabric
 Manager User Guide; `GPUDirect` and `NCCL` NVIDIA's guides to these; `DCGM` its documentation; `IMEX` NVIDIA's IMEX
 Service for NVLink Networks; `Azure`, `Oracle`, `NVSentinel`, `gpud` and `soperator` the health checks that these
-publish; `NVRx` those of NVIDIA's Resiliency Extension, `Canonical` the alerts of its exporter of DCGM; `own` is a
+publish; `NVRx` the checks of NVIDIA's Resiliency Extension, `Canonical` the alerts of its exporter of DCGM; `own` is a
 choice of this collection.
 """
 
@@ -105,12 +105,15 @@ _PRESENCE = (
     _problem("gpu_lost", FAIL, "reboot", "catalogue", "nvidia-smi reports the GPU as lost"),
     _problem("gpu_missing", FAIL, "reboot", "Azure, Oracle", "a GPU on the PCI bus is not in nvidia-smi"),
     _problem("gpu_unused", WARN, "configure", "own",
-             "no driver has a display card of another model than the GPUs at work"),
+             "a display card of another model than the GPUs at work has no driver"),
     _gpu("gpu_insufficient_power", FAIL, "inspect", "NVML", "the GPU lacks external power",
          "problems", "has", "insufficient_power"),
-    _gpu("gpu_unknown", UNKNOWN, "none", "own", "the GPU may not be read", "problems", "has", "permission_denied"),
+    _gpu("gpu_unknown", UNKNOWN, "none", "own", (
+        "no permission to "
+        "read the GPU"
+    ), "problems", "has", "permission_denied"),
     _problem("gpu_not_responding", FAIL, "reboot", "real vGPU guest",
-             "an error in place of the GPU, or of its UUID, name, memory or temperature"),
+             "nvidia-smi printed an error instead of the GPU, or of its UUID, name, memory or temperature"),
     _gpu("gpu_unreadable", UNKNOWN, "none", "own", "nvidia-smi printed a damaged document about the GPU",
          "problems", "has", "broken_xml"),
     _problem("inforom_corrupted", FAIL, "service", "DCGM", "the infoROM is corrupted"),
@@ -189,12 +192,12 @@ _CLOCKS = (
     _gpu("thermal_slowdown", WARN, "inspect", "gpud, own", "clocks lowered by heat, in seconds of an hour",
          "slowdown_thermal_seconds", "above", 300),
     _gpu("thermal_slowdown_long", FAIL, "inspect", "gpud, own",
-         "clocks lowered by the hardware because of heat for most of some hours in a row",
+         "clocks lowered by the hardware because of heat for most of several hours in a row",
          "slowdown_thermal_hours", "at_least", 3),
     _gpu("power_brake_slowdown", WARN, "inspect", "Canonical, own",
          "clocks lowered by the power brake, in seconds of an hour", "slowdown_power_brake_seconds", "above", 300),
     _gpu("power_brake_slowdown_long", FAIL, "inspect", "NVSentinel, gpud",
-         "clocks lowered by the power brake for most of some hours in a row",
+         "clocks lowered by the power brake for most of several hours in a row",
          "slowdown_power_brake_hours", "at_least", 3),
     _gpu("power_draw_low", FAIL, "reset_gpu", "validation", "the GPU draws less power than an idle one, in W",
          "power_draw_average_w", "below", 0, (("GB200", 65), ("GB300", 65))),
@@ -221,11 +224,11 @@ _HOST = (
           "unavailable", "in", ("timeout", "failed")),
     _host("gpus_absent", FAIL, "inspect", "own", "neither nvidia-smi nor the PCI bus has an NVIDIA GPU",
           "unavailable", "is", "no_gpu"),
-    _host("gpus_unusable", FAIL, "reboot", "real hosts", "nvidia-smi has none of the GPUs on the PCI bus",
+    _host("gpus_unusable", FAIL, "reboot", "real hosts", "nvidia-smi lists none of the GPUs on the PCI bus",
           "unavailable", "is", "gpus_unusable"),
     _host("insufficient_power", FAIL, "inspect", "NVML", "GPUs lack external power",
           "unavailable", "is", "insufficient_power"),
-    _host("gpus_unknown", UNKNOWN, "none", "own", "the GPUs may not be read",
+    _host("gpus_unknown", UNKNOWN, "none", "own", "no permission to read the GPUs",
           "unavailable", "in", ("permission_denied", "too_large")),
     _host("gpus_unreadable", UNKNOWN, "none", "own", "nvidia-smi counts other GPUs than it describes",
           "problems", "has", "broken_xml"),
@@ -280,7 +283,7 @@ _NETWORK = (
     _host_text("nic_errors", WARN, "inspect", "NVSentinel",
                "a port of the GPUs' network has more errors than InfiniBand allows since the last check"),
     _host_text("nic_nodes", WARN, "configure", "own",
-               "an adapter of the GPUs' network lacks the devices that programs use it by", "nic_nodes_missing"),
+               "an adapter of the GPUs' network lacks the device files that programs need", "nic_nodes_missing"),
     _host_text("gpudirect", WARN, "configure", "GPUDirect", "adapters cannot reach the memory of GPUs",
                "gpudirect_impossible"),
     _host_text("gpudirect_unknown", UNKNOWN, "none", "GPUDirect",
@@ -288,7 +291,7 @@ _NETWORK = (
     _host_text("peermem_unbuilt", WARN, "inspect", "GPUDirect",
                "nvidia_peermem was built before DOCA-OFED or MLNX_OFED"),
     _host_text("gpudirect_redirected", WARN, "configure", "NCCL",
-               "what adapters and GPUs exchange goes through the CPU"),
+               "traffic between adapters and GPUs goes through the CPU"),
 )
 
 _TESTS = (
@@ -489,7 +492,7 @@ CAUSES = frozenset(
 )
 """Rows of the kernel log that state why the driver does not use a GPU."""
 CONSEQUENCES = frozenset(("gpu_missing", "gpus_unusable", "gpu_count", "init_failed", "probe_failed"))
-"""Rows that follow from it, whose remedy is then that of the cause."""
+"""Rows that follow from it, and then have the remedy of the cause."""
 
 STATES_OF_SOFTWARE = frozenset(
     row.id for row in (*_PENDING, *_DECLARED, *_HOST, *(row for row in _NETWORK if row.remedy in ("configure", "none")))

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What Xids and SXids are called, and what the text of some of them decides. Private to this collection.
 
-Names and meanings of Xids are those of NVIDIA's catalogue (Xid-Catalog.xlsx), of SXids those of its Fabric Manager User
+Names and meanings of Xids come from NVIDIA's catalogue (Xid-Catalog.xlsx), of SXids from its Fabric Manager User
 Guide.
 """
 

@@ -27,7 +27,7 @@ GPU_SUBSETS = ("min", "ecc", "mig", "fabric")
 def gather(parts: Collection[str], secrets: Mapping[str, str], files: HostFiles) -> tuple[dict[str, Any], list[str]]:
     """The facts of these parts by their names in ansible_facts, and warnings; raises ChangeError for packages.
 
-    `secrets` are compared with those of the records of these names.
+    `secrets` are compared with the secrets in the records of these names.
     """
     facts: dict[str, Any] = {}
     warnings: list[str] = []

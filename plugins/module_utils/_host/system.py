@@ -4,7 +4,7 @@
 """What the roles need to know of the system, as ansible.builtin.setup names it. Private to this collection.
 
 Ansible's own collectors of these few facts bring all others with them, 170 KiB to each host in each run. A test holds
-that these facts are the same. What is read here is Linux; another system has its own name and nothing more.
+that these facts are the same. Only Linux is read here; another system has its own name and nothing more.
 """
 
 from __future__ import annotations

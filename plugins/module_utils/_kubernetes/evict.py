@@ -41,7 +41,9 @@ def run(params: Mapping[str, Any], check_mode: bool, send: Send) -> dict[str, An
     """One run of the module; raises ChangeError."""
     name = params["name"]
     if not _NAME.fullmatch(name):
-        raise ChangeError(f"name: {name[:60]!r} is no name of a node; it takes lower-case letters, digits, - and .")
+        raise ChangeError(
+            f"name: {name[:60]!r} is not the name of a node; it takes lower-case letters, digits, - and ."
+        )
     leave = Leave(params["delete_emptydir_data"], params["delete_unmanaged_pods"])
     node = _get(send, f"/api/v1/nodes/{name}")
     if node is None:
@@ -71,7 +73,7 @@ def run(params: Mapping[str, Any], check_mode: bool, send: Send) -> dict[str, An
     labels = (node.get("metadata") or {}).get("labels") or {}
     left = remaining(pods, selected, claims, leave, refused, labels=labels)
     return {
-        # For a task that takes it for a failure.
+        # For a task that fails for it.
         "msg": "; ".join(f"{one.pod}: {one.message or one.reason}" for one in left)[:_LONGEST_MESSAGE],
         "changed": len(planned) > len(refused),
         "exists": True,

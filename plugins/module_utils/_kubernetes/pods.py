@@ -124,7 +124,7 @@ def _is_of_gpus(claim: Mapping[str, Any] | None) -> bool:
 
 
 def targets(pods: Iterable[Pod], selected: Iterable[str], leave: Leave) -> list[Pod]:
-    """The pods to evict: those of the selection, without those that have finished, that end or that are not evicted."""
+    """The selected pods to evict, without pods that have finished, that end or that are not evicted."""
     names = set(selected)
     return [
         pod

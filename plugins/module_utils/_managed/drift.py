@@ -131,7 +131,7 @@ def _absent_lines(record: Record, observed: Observed) -> Iterable[Drift]:
                 continue
             for line in (observed.contents.get(path) or "").splitlines():
                 if any(re.search(pattern, line) for pattern in patterns):
-                    yield Drift("line", path, f"{path} has the line, and must not: {line.strip()}")
+                    yield Drift("line", path, f"{path} has the line, but must not: {line.strip()}")
 
 
 def _json(path: str, desired: Any, text: str | None) -> Iterable[Drift]:

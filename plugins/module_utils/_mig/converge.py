@@ -261,7 +261,7 @@ class Convergence:
     def _restore_modes(self, modes: ModeChanger) -> list[str]:
         """Disable MIG mode again where this run enabled it in vain: a GPU in MIG mode without instances is unusable.
 
-        What is there is read first: a GPU that got instances keeps its mode. Describes the result.
+        The present state is read first: a GPU that got instances keeps its mode. Describes the result.
         """
         vain = [
             job
@@ -319,7 +319,7 @@ class Convergence:
             try:
                 host = self.observer.read_again(host, made)
             except ChangeError as error:
-                raise ChangeError(f"the changes were made, but what is there now cannot be read: {error}") from error
+                raise ChangeError(f"the changes were made, but the current state cannot be read: {error}") from error
             self._update(host)
             wrong = {job.before.identity for job in self.jobs if job.before.identity in made and not _is_reached(job)}
             if not wrong:
@@ -375,11 +375,11 @@ class Convergence:
         try:
             now = self.observer.instances(job.before)
         except ChangeError as error:
-            return f"what is there now cannot be read: {error}"
+            return f"the current state cannot be read: {error}"
         restored, lost, added = _compare(before, now)
         others = [item for item in added if item.place not in touched]
         made = [item for item in added if item.place in touched]
-        left = f"; not made by this run and left as they are: {_names(others)}" if others else ""
+        left = f"; not created by this run, and left: {_names(others)}" if others else ""
         if not lost and not made:
             return f"its former instances are back at their places: {_names(restored) or 'none'}{left}"
         parts = [f"restoring its former instances failed ({trouble or 'nvidia-smi reported success'})"]

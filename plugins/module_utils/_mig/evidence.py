@@ -124,7 +124,7 @@ def _doubt_of_computes(
 
 
 def _contradiction(one: str, other: str) -> str:
-    return f"what is there is not known: {one}, but {other}; look at the GPU and run again"
+    return f"the state is not known: {one}, but {other}; look at the GPU and run again"
 
 
 def _spell(mine: Sequence[GpuInstance], rows: Listing[GpuInstance]) -> str:

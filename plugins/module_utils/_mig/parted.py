@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Parse mig-parted's configuration document, as strictly as mig-parted does. Private to this collection.
 
-The rules are those of `api/spec/v1/spec.go` and `pkg/types` in NVIDIA/mig-parted 0.15.0: unknown fields are refused,
+The rules come from `api/spec/v1/spec.go` and `pkg/types` in NVIDIA/mig-parted 0.15.0: unknown fields are refused,
 and the last of several entries for one GPU takes precedence.
 """
 
@@ -79,7 +79,7 @@ def parse_config(document: object, selected: str | None) -> tuple[PartedEntry, .
 def _parse_entries(name: str, value: object) -> tuple[PartedEntry, ...]:
     entries = _sequence(value)
     if not entries:
-        raise _refusal(f"{name} is to be a list of at least one entry")
+        raise _refusal(f"{name} has to be a list of at least one entry")
     return tuple(_parse_entry(f"{name}[{place}]", entry) for place, entry in enumerate(entries))
 
 
@@ -155,7 +155,7 @@ def _number(text: str) -> int:
 
 def _mapping(value: object, where: str) -> Mapping[object, object]:
     if not isinstance(value, Mapping):
-        raise _refusal(f"{where} is to be a mapping, not {shown(value)}")
+        raise _refusal(f"{where} has to be a mapping, not {shown(value)}")
     return value
 
 

@@ -76,7 +76,7 @@ def parse_name(text: str) -> ProfileName:
     sizes = COMPUTE_DIVISIONS.get(slices, range(1, slices + 1))
     if compute not in (0, *sizes):
         offered = ", ".join(compute_name(name.gpu_instance, slices, size) for size in sizes)
-        raise ChangeError(f"{text!r} is no compute instance of {name.gpu_instance}; that can hold {offered}")
+        raise ChangeError(f"{text!r} is not a compute instance of {name.gpu_instance}; that can hold {offered}")
     return name
 
 
@@ -121,7 +121,7 @@ class Table:
 
     @property
     def engines(self) -> dict[str, int]:
-        """The media engines of the whole GPU: those of its largest profile."""
+        """The media engines of the whole GPU, which its largest profile has."""
         totals: dict[str, int] = {}
         for profile in self.profiles:
             for engine, count in profile.engines.items():

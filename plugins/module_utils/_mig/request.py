@@ -78,11 +78,11 @@ def _parse_item(text: object) -> Item:
     # nvidia-smi ignores an invalid start and lets the driver choose.
     if colon and not (start.isascii() and start.isdigit()):
         raise ChangeError(
-            f"{shown(text)}: after the colon stands the memory slice where the instance starts, as in {name}:0"
+            f"{shown(text)}: the memory slice where the instance starts follows the colon, as in {name}:0"
         )
     # Length first: Python refuses to convert thousands of digits.
     if colon and (len(start) > len(str(_LAST_START)) or int(start) > _LAST_START):
-        raise ChangeError(f"{shown(text)}: no GPU has so many memory slices; {_LAST_START} is the last that is taken")
+        raise ChangeError(f"{shown(text)}: no GPU has so many memory slices; {_LAST_START} is the highest allowed")
     return Item(parsed, int(start) if colon else None)
 
 

@@ -53,7 +53,7 @@ class MigAssignment:
 
 @dataclass(frozen=True)
 class Rules:
-    """The whole request: one layout, the entries of the list `layouts`, or those of a mig-parted document.
+    """The whole request: one layout, the entries of the list `layouts`, or the entries of a mig-parted document.
 
     `limit` has the selectors of the top-level `gpus`; no other GPU is affected. `mode_only`: only the modes of the
     request are used. `skips_unmatched`: a model in `limit` that the host does not have is left out.

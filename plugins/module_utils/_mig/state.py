@@ -119,7 +119,7 @@ def _id(device: MigDevice) -> ComputeId | None:
 
 
 def compute_from_document(gpu: Gpu, rows: Sequence[InstanceRow], listed: ListedGpu) -> tuple[Compute, ...] | None:
-    """Join the devices of `-q -x`, which have ids, with those of `-L`, which have names; None where they differ.
+    """Join the devices of `-q -x`, which have ids, with the devices of `-L`, which have names; None where they differ.
 
     Also None where a GPU instance of `rows` has no device: only `-lci` can show whether it is empty.
     """
@@ -172,7 +172,7 @@ def compute_of_whole(
 def uuids_by_index(
     gpu: Gpu, rows: Sequence[InstanceRow], computes: Sequence[Compute], listed: ListedGpu | None
 ) -> dict[ComputeId, str]:
-    """UUIDs of `-L`, by the ids in the UUID itself or, by index, those of the device in the document.
+    """UUIDs of `-L`, by the ids in the UUID itself or, by index, the ids of the device in the document.
 
     Devices that cannot be joined, or whose name does not match the size, are left out: no UUID is better than a
     wrong one.

@@ -25,7 +25,7 @@ SERVICES = {
     "nvidia-device-p": "the Kubernetes device plugin",
 }
 MODULES = ("nvidia_drm",)
-# The device file of one GPU; the others are those of the driver as a whole.
+# The device file of one GPU; the others belong to the driver as a whole.
 _GPU = re.compile(r"/dev/nvidia\d+$")
 
 

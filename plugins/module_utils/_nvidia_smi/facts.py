@@ -246,7 +246,7 @@ def _unknown_placements(gpu: gpu_schema.Gpu, observation: Observation) -> Iterat
 
 
 def _vgpus(gpu: gpu_schema.Gpu, observation: Observation) -> nvidia_smi_vgpu.VGpus | None:
-    """The vGPUs of one GPU; None where those of the host could not be listed."""
+    """The vGPUs of one GPU; None where the host's vGPUs could not be listed."""
     if observation.vgpus is None:
         return None
     return observation.vgpus.get(gpu.basics.pci_bus_id or "", nvidia_smi_vgpu.VGpus((), ()))

@@ -144,7 +144,7 @@ _RECOVERY = {
     "drain_p2p": "end the jobs that use peer-to-peer access to this GPU",
     "drain_and_reset": "end all jobs of this GPU, then reset it",
     "recover_imex_domain": "restart IMEX on all hosts of its domain",
-    "bus_reset": "reset the GPU by a reset of its PCI bus",
+    "bus_reset": "reset the GPU through its PCI bus",
     "system_reboot": "reboot the host",
 }
 

@@ -132,7 +132,7 @@ class Listing(Generic[Row]):
     none: str | None = None
 
 
-# Patterns are text, so that those of lists which a run does not read are not compiled: each takes up to a millisecond.
+# Patterns are text, so that patterns of unread lists are not compiled: each takes up to a millisecond.
 _NONE = r"(?i)No MIG-(?:enabled|supported) devices found\.?|No (?:GPU|compute) instances found: Not Found"
 # Warnings about infoROM or persistence mode can accompany any output.
 _LONGEST_LINE = 200
@@ -198,7 +198,7 @@ def parse_gpu_instance_profiles(text: str) -> tuple[GpuInstanceProfile, ...]:
 
 
 def parse_gpu_instances(text: str) -> tuple[GpuInstance, ...]:
-    """Parse `mig -lgi`: existing GPU instances in the order printed, which is not that of their places."""
+    """Parse `mig -lgi`: existing GPU instances in the order printed, which is not the order of their places."""
     return tuple(_row(_GPU_INSTANCE, _gpu_instance, row) for row in _table_rows(text, "GPU instances"))
 
 

@@ -38,9 +38,9 @@ _IMEX_NODES = "/etc/nvidia-imex/nodes_config.cfg"
 
 @dataclass(frozen=True)
 class NvlinkFabric:
-    """PCI addresses of NVSwitches, of the ConnectX bridges to those of NVLink 5, and of unreadable ConnectX devices.
+    """PCI addresses of NVSwitches, of the ConnectX bridges to switches of NVLink 5, and of unreadable ConnectX devices.
 
-    `missing_modules` are those of NVLink 5 that the running kernel does not have. `imex_in_pods`: Kubernetes runs IMEX.
+    `missing_modules` are modules for NVLink 5 that the running kernel lacks. `imex_in_pods`: Kubernetes runs IMEX.
     `imex_nodes_exist`: the host has a list of the nodes of its domain. `ofed` is the version of DOCA-OFED or MLNX_OFED,
     and `peermem` whether the module nvidia_peermem was `built` with the interface of adapters, or is a `stub` without
     it, which does not load; both are empty for none.

@@ -21,7 +21,7 @@ _VGA_CLASS = "0x0300"
 
 PASSTHROUGH = r"(?:[\w-]{0,64}vfio[\w-]{0,64}|(?:pci[-_])?(?:pf[-_])?stub|(?:xen[-_])?pciback|uio_pci_generic|igb_uio)"
 """Drivers that are bound to a GPU on purpose, to pass it through to a virtual machine: vfio-pci, its variants such as
-nvgrace-gpu-vfio-pci and nvidia-vgpu-vfio-pci, and those of other hypervisors. With nouveau or none it is a fault."""
+nvgrace-gpu-vfio-pci and nvidia-vgpu-vfio-pci, and drivers of other hypervisors. With nouveau or none it is a fault."""
 _IS_PASSTHROUGH = re.compile(PASSTHROUGH)
 # The parameter of older drivers is GpuBlacklist, and what they print of a GPU `Blacklisted`.
 _EXCLUDES = re.compile(r'^(?:(?:ExcludedGpus|GpuBlacklist): *"[^"\n]|ExcludeAllGpus: *[1-9])', re.MULTILINE)

@@ -13,7 +13,7 @@ _COOLING = "check fans, air flow and the temperature of the room"
 _FABRIC = "run the role gpu.fleet.nvidia_driver, and see journalctl -u nvidia-fabricmanager.service"
 
 SWITCHED_ELSEWHERE = ("GB200", "GB300", "GH200")
-"""Models whose hosts have no Fabric Manager: that of their fabric runs on the switches of the rack."""
+"""Models whose hosts have no Fabric Manager: it runs on the NVLink switches of the rack."""
 _OF_THE_RACK = "see nvidia-smi nvlink --status, and the subnet manager and NMX controller on the NVLink switch trays"
 _OF_FABRICS = ("fabric_failed", "fabric_not_completed", "fabric_unhealthy")
 
@@ -31,9 +31,9 @@ REMEDIES = {
     "fabric_unhealthy": "see nvidia-smi nvlink --status and the log of the Fabric Manager or of the NVLink switches",
     "failed": "run nvidia-smi on the host, and look for lines of NVRM and Xid in its kernel log (dmesg)",
     "gpu_lost": "reboot the host; if it is lost again, check its power, its seat and the kernel log (Xid 79)",
-    "gpu_missing": "look for lines of NVRM in the kernel log (dmesg), and check that the driver supports this GPU",
+    "gpu_missing": "check the kernel log (dmesg) for lines of NVRM, and check that the driver supports this GPU",
     "gpu_not_responding": f"look for Xid errors in the kernel log (dmesg); {_RESET}",
-    "gpu_unused": "if it is to be used, check that the driver supports it; else have gpu_health ignore gpu_unused",
+    "gpu_unused": "to use it, check that the driver supports it; otherwise have gpu_health ignore gpu_unused",
     "hardware_slowdown": f"{_COOLING}, and the power supply",
     "inforom_corrupted": "have the infoROM or the board repaired by the vendor; the GPU works meanwhile",
     "insufficient_power": "check that the power cables of all GPUs are connected, and the power supplies",

@@ -109,7 +109,7 @@ _FALSE = frozenset(("0", "no", "false", "not active", "off", "disabled"))
 def interpret(text: str | None, kind: Kind) -> tuple[Any, str | None]:
     """Give `(value, None)`, or `(None, reason)` where the text is not a value: unknown is never zero.
 
-    Reasons: those of REASONS, `absent` (no such element) and `unreadable` (a text that does not fit the kind, or a
+    Reasons: REASONS, `absent` (no such element) and `unreadable` (a text that does not fit the kind, or a
     number outside of its bounds).
     """
     if text is None:

@@ -334,5 +334,5 @@ def _explain(message: str) -> str:
         return unreachable(line)
     line = with_scripts(first_line(message, *_REASONS), message)
     if re.search(r"Unable to locate|has no installation candidate|Version '.*' for .* was not found", line):
-        return f"{line.replace('E: ', '')}; see `apt-cache policy` for what the repositories have"
+        return f"{line.replace('E: ', '')}; see `apt-cache policy` for the versions in the repositories"
     return line.replace("E: ", "")

@@ -52,7 +52,7 @@ class PackageRequest:
     module whose stream is reset. Holds of `release_holds` are ours to change. `upgrade` moves installed packages to the
     newest version that `install` allows. `repair` continues although packages are half installed. `rollback` is one of
     ROLLBACKS, `save_directory` where packages are saved for it, `sources` are paths of such packages, which are there
-    in addition to those of the repositories. `preferences` is the directory of apt's preferences, empty for the host's
+    in addition to the repositories. `preferences` is the directory of apt's preferences, empty for the host's
     own. `lock_timeout` is in seconds.
     """
 
@@ -77,7 +77,7 @@ class PackageRequest:
 
 @dataclass(frozen=True)
 class PackagePlan:
-    """A planned change: versions by name. `before` has those of the installed packages.
+    """A planned change: versions by name. `before` has the versions of the installed packages.
 
     `along` has dependencies that have to change with the requested packages, in the format of the request's `install`.
     `unavailable` are the names of packages that change and that no repository has any more in the installed version,

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What the report of a fleet shows of one host, made small where it is read. Private to this collection.
 
-All facts of a host with 8 GPUs are 200 kB; the controller holds those of all hosts at the same time.
+All facts of a host with 8 GPUs are 200 kB; the controller holds the facts of all hosts at the same time.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class Observed:
 
     `files`: the files of the repository and the old ones, None for one that is not there. `entries`: other files of
     sources. `keys`: in the installed key file. `trusted`: by file, the keys that apt takes for each repository.
-    `rpm_keys`: versions of rpm's packages gpg-pubkey, the end of a fingerprint in small letters. `packages`: those of
+    `rpm_keys`: versions of rpm's packages gpg-pubkey, the end of a fingerprint in small letters. `packages`: the
     `old_packages` that are installed. `missing`: packages that reading a key over https needs. `lists`: the package
     manager's cache of the repository. `owner`: user and group of files that this run writes.
     """

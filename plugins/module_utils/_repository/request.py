@@ -107,7 +107,7 @@ def parse_request(params: Mapping[str, Any], uses_apt: bool) -> Request:
     try:
         re.compile(request.old_line)
     except (re.error, RecursionError, OverflowError) as error:
-        raise ChangeError(f"repository.old_line: it is no regular expression: {error}") from error
+        raise ChangeError(f"repository.old_line: it is not a regular expression: {error}") from error
     if request.is_present:
         _refuse_what_is_missing(request)
         _refuse_what_cannot_be_written(request)
@@ -131,7 +131,7 @@ def _named(option: str) -> str:
 
 def _refuse_what_is_missing(request: Request) -> None:
     if not _URL.fullmatch(request.url):
-        raise ChangeError(f"repository.url: {shortened(masked(request.url))} is no URL (https, http or file)")
+        raise ChangeError(f"repository.url: {shortened(masked(request.url))} is not a URL (https, http or file)")
     if request.key is None and not _URL.fullmatch(request.key_url):
         raise ChangeError("repository.key_url: it has to be a URL (https, http or file), or set repository.key")
     if not (request.fingerprints or request.key_sha256):

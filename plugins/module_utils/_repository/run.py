@@ -112,7 +112,9 @@ def _converge(request: Request, host: Host, check_mode: bool) -> dict[str, Any]:
         left = plan(request, observe(request, host), verified).changes
         if left:
             raise ChangeError(
-                request.message(f"the repository {request.name} is not as requested, read back: {', '.join(left)}")
+                request.message(
+                    f"the repository {request.name} is not as requested after the change: {', '.join(left)}"
+                )
             )
         result = _done(host)
     else:
@@ -289,7 +291,7 @@ def _fetched(module: AnsibleModule, url: str) -> Fetched:
         return Fetched(status, str(about.get("msg") or "no reason given"), None)
     content = response.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
-        return Fetched(status, f"it has more than {MOST_BYTES >> 20} MiB, which is no key", None)
+        return Fetched(status, f"it has more than {MOST_BYTES >> 20} MiB, which is not a key", None)
     return Fetched(status, "", content)
 
 

@@ -166,7 +166,7 @@ def parse_jobs(text: str) -> tuple[Job, ...]:
     for line in text.splitlines():
         found = _JOB.fullmatch(line.strip())
         if found is None:
-            raise ChangeError(f"squeue printed a line that is no job: {line[:100]!r}")
+            raise ChangeError(f"squeue printed a line that is not a job: {line[:100]!r}")
         if found[2] not in _NOT_RUNNING:
             jobs.append(Job(*found.groups()))
     return tuple(jobs)

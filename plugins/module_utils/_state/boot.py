@@ -192,7 +192,7 @@ class Boot:
         if self._left() >= _LEAST_SECONDS[what]:
             return False
         took = WORK_SECONDS - self._left() - self._reserved
-        self._note_left(what, gpus, f"what came before took {took:.0f} s, and the boot has to go on")
+        self._note_left(what, gpus, f"the earlier steps took {took:.0f} s, and the boot has to continue")
         return True
 
     def _note_left(self, what: str, gpus: Sequence[PlannedGpu], why: str) -> None:

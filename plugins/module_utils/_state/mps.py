@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """MPS, by which several processes use a GPU at the same time, as a service of the host. Private to this collection.
 
-Commands and limits are those of https://docs.nvidia.com/deploy/mps/ and of nvidia-cuda-mps-control(1). Tried with
-driver 580.159.04 on an H100: limits in the environment of the daemon are not those of its servers, so they are set by
+Commands and limits are documented at https://docs.nvidia.com/deploy/mps/ and in nvidia-cuda-mps-control(1). Tried with
+driver 580.159.04 on an H100: limits in the environment of the daemon do not reach its servers, so they are set by
 commands; commands that it refuses end with status 0, so what was set is read back; a server runs as the user of its
 clients and has to reach the directory of the sockets, so that it cannot be closed to users, as by a group; with -f the
 daemon and its servers write to their output and not to the log directory.
@@ -95,8 +95,8 @@ def chosen_gpus(
             # https://docs.nvidia.com/datacenter/tesla/mig-user-guide/ has MPS on MIG devices, a daemon for each and
             # without the compute mode, which a GPU in MIG mode does not have.
             raise ChangeError(
-                f"mps: {gpu.label} is in MIG mode, where MPS takes a daemon for each MIG device, which is not "
-                "offered here; turn MIG off there, or name other GPUs"
+                f"mps: {gpu.label} is in MIG mode, where MPS needs a daemon for each MIG device, which gpu_state "
+                "does not offer; turn MIG off there, or name other GPUs"
             )
         _refuse_limits(mps, gpu)
     return tuple(gpu.identity for gpu in chosen)
@@ -193,7 +193,7 @@ def verify(mps: Mps, run: gpu_clients.Ask, control: str) -> None:
     """Verify that the daemon responds and has taken the limit; raises ChangeError."""
     share = gpu_clients.ask_mps(run, control, "get_default_active_thread_percentage")
     if share is None:
-        raise ChangeError(f"mps: {UNIT} is started, and does not respond; see journalctl -u {UNIT}")
+        raise ChangeError(f"mps: {UNIT} was started, but does not respond; see journalctl -u {UNIT}")
     expected = 100.0 if mps.active_thread_percentage is None else mps.active_thread_percentage
     try:
         is_set = float(share.strip()) == expected

@@ -103,7 +103,7 @@ def _named(name: str, named: Mapping[str, Any], gpus: Sequence[str]) -> dict[str
         known = listed(sorted(map(str, named)))
         raise ChangeError(f"mig: there is no layout named {shown(name)} in mig_layouts; it has: {known}")
     if isinstance(named[name], str):
-        raise ChangeError(f"mig_layouts: {shown(name)} is to be a layout, not the text {shown(named[name])}")
+        raise ChangeError(f"mig_layouts: {shown(name)} has to be a layout, not the text {shown(named[name])}")
     return {"layouts": _layouts(named[name], gpus)}
 
 

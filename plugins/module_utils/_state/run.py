@@ -116,9 +116,7 @@ class StateRun:
             self.has_failed = True
             # State for the next run cannot be written: no space, or a read-only file system.
             where = f"{error.filename}: " if error.filename else ""
-            raise RunError(
-                f"{where}{error.strerror}{advice(error)}; what was changed before stays", self._report()
-            ) from error
+            raise RunError(f"{where}{error.strerror}{advice(error)}; earlier changes stay", self._report()) from error
         return self._report()
 
     def _present(self) -> None:
@@ -144,7 +142,7 @@ class StateRun:
             if no_driver is None:
                 raise
             # The driver may be installed in the same play, after this prediction.
-            self.warnings.append(f"what the GPUs need cannot be predicted: {no_driver}")
+            self.warnings.append(f"the needed changes cannot be predicted: {no_driver}")
             self.is_predicted = False
             return
         self._observe_interruptions(stages)
@@ -322,7 +320,7 @@ class StateRun:
             text = mps_service.unit_text(mps, gpus, control, tuple(map(full_name, self.options["clients"])))
             self.mps = mps_service.plan_service(text, unit, not self._pending(), self.root)
         if mps_service.ends_clients(self.mps) and unit.is_active:
-            self._refuse_clients("what is declared for it has changed")
+            self._refuse_clients("its declaration has changed")
         elif unit.is_active and any(each.name == mps_service.UNIT for each in to_stop):
             self._refuse_clients("a GPU is reset or changes its MIG mode")
 

@@ -297,13 +297,13 @@ def read(path: str, mode: int = _MODE) -> str | None:
 
 
 def directories(root: str = "") -> tuple[str, ...]:
-    """The directories of the service's files, and those of the program that exist."""
+    """The directories of the service's files, and the existing ones of the program."""
     files = (UNIT_FILE, COMMAND, PLAN_FILE)
     return (*map(os.path.dirname, files), PACKAGE, *_directories(root))
 
 
 def _present(root: str) -> tuple[str, ...]:
-    """The existing files of the service, including those of other versions."""
+    """The existing files of the service, including files of other versions."""
     found = [path for path in (UNIT_FILE, COMMAND, PLAN_FILE) if os.path.lexists(root + path)]
     for directory in (PROGRAM, *_directories(root)):
         with contextlib.suppress(OSError):

@@ -54,8 +54,8 @@ class Preview:
 class Stages:
     """The stages of one declaration. `done` has the results of the stages that were run, in order.
 
-    `no_reset` has the UUIDs of GPUs that cannot be reset, so that they require a reboot. `mps` has those of the GPUs
-    that MPS is for, once there was a preview.
+    `no_reset` has the UUIDs of GPUs that cannot be reset, so that they require a reboot. `mps` has the UUIDs of GPUs
+    for MPS, once there was a preview.
     """
 
     declaration: Declaration

@@ -53,7 +53,7 @@ _NUMBERS = {
 _PCIE_LANE: Mapping[Any, float] = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 _NO_CLUSTER = "00000000-0000-0000-0000-000000000000"
 _LIKELY_COMMON = 2
-"""From this many pairs on, a reason that all of them share is that of none of the hosts."""
+"""From this many pairs on, a reason that all of them share concerns none of the hosts."""
 
 
 class AcceptanceError(ValueError):
@@ -91,8 +91,8 @@ VARIABLES = tuple(option.name for option in fields(Options))
 class Links:
     """What the links of a host carry in one direction, in GB/s, and what they are; 0 where that is not known.
 
-    `gpu` is that of each GPU: its NVLinks, or PCIe. `network` is that of all adapters with RDMA and a link. `domain` is
-    the NVLink domain of several hosts that the GPUs are in.
+    `gpu` is the bandwidth of each GPU: its NVLinks, or PCIe. `network` is the sum of all adapters with RDMA
+    and a link. `domain` is the NVLink domain of several hosts that the GPUs are in.
     """
 
     gpu: float = 0.0
@@ -149,7 +149,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Acceptance:
-    """The verdict. `problems` are those of each host, `common` those of no single one; none of both: accepted."""
+    """The verdict. `problems` belong to each host, `common` to no single one; with none of both it is accepted."""
 
     runs: tuple[Run, ...]
     median_gb_s: float = 0.0
@@ -425,7 +425,9 @@ def _read_result(found: Any, options: Options, world: int) -> float | str:
     try:
         printed = read(Printed, parse_json((result.stdout or "").strip().splitlines()[-1]))
     except FormError as error:
-        return f"it printed seconds that are none: {error}" if "seconds[" in error.place else "it printed no result"
+        return (
+            f"it printed an invalid number of seconds: {error}" if "seconds[" in error.place else "it printed no result"
+        )
     except (IndexError, ValueError):
         return "it printed no result"
     if printed.wrong != 0:
@@ -447,7 +449,7 @@ def _failure(result: Ended, options: Options) -> str:
 
 
 def result_of(results: Any, number: int) -> Any:
-    """The result of a round among those that a host has registered: that of its end, or of a start that failed."""
+    """The result of a round that a host has registered: of its end, or of a start that failed."""
     found = results[number] if isinstance(results, list) and number < len(results) else None
     if not isinstance(found, list) or len(found) != 2 or not all(isinstance(one, Mapping) for one in found):
         return None
@@ -491,7 +493,7 @@ def judge(
     below = {name: reason for name in members for reason in _below(name, runs, members[name])}
     common = tuple(_common(runs, pairs, right))
     if not common and len(below) == len(members) > 1:
-        common = (f"all hosts are slow for their links, of which the cause is common: {next(iter(below.values()))}",)
+        common = (f"all hosts are slow for their links, so the cause is common: {next(iter(below.values()))}",)
     problems: dict[str, tuple[str, ...]] = {name: (reason,) for name, reason in (lost or {}).items()}
     read = {name: read_tests((tests or {}).get(name), one.options.tests) for name, one in members.items()}
     for name in members:
@@ -513,7 +515,7 @@ def judge(
 def _common(runs: Sequence[Run], pairs: Sequence[Run], right: Sequence[Run]) -> Iterator[str]:
     """Failures that no single host explains."""
     if len(pairs) >= _LIKELY_COMMON and not right and len({name for run in pairs for name in run.reasons}) > 1:
-        yield f"no pair of hosts has a right sum, of which the cause is common: {_reason(pairs[0])}"
+        yield f"no pair of hosts has a right sum, so the cause is common: {_reason(pairs[0])}"
         return
     for run in runs:
         if run.round == ALL and len(run.reasons) > 1 and pairs and len(right) == len(pairs):
@@ -548,7 +550,7 @@ def _failures(name: str, pairs: Sequence[Run], right: Sequence[Run]) -> Iterator
 
 
 def _alone(name: str, runs: Sequence[Run]) -> Iterator[str]:
-    """That a host alone has no result of all hosts together: a sum is that of all of them, or of none."""
+    """That a host alone has no result of all hosts together: a sum is over all of them, or over none."""
     for run in runs:
         if run.round == ALL and [*run.reasons] == [name]:
             others = "the others have right sums of all hosts together" if len(run.hosts) > 1 else "its sums failed"

@@ -6,7 +6,7 @@
 A host may return anything. Whoever decides over many takes only what has passed here: documents of the form that the
 documentation of their module has, or, of those that decide by a few values, the dataclasses below. Each is bounded in
 its values, text, lists and numbers, and nothing that has no form is looked into. FormError is for one host, which is
-named and taken for a missing one.
+named and counts as missing.
 """
 
 from __future__ import annotations
@@ -82,14 +82,14 @@ class FormError(ValueError):
         return f"{self.place or 'it'} {self.wrong}"
 
     def within(self, name: object) -> FormError:
-        """The error as that of what the value is in: a name, or the number of an element."""
+        """The error of the surrounding value: by a name, or the number of an element."""
         step = f"[{name}]" if isinstance(name, int) else str(name)[:_LONGEST_LINK]
         joined = self.place if not self.place or self.place.startswith("[") else f".{self.place}"
         return type(self)(self.wrong, f"{step}{joined}")
 
 
 class _TooMuchError(FormError):
-    """That of the whole document."""
+    """The error of the whole document."""
 
     def __str__(self) -> str:
         return f"there are more than {_MOST_VALUES} values or {_MOST_TEXT >> 20} MiB of text"
@@ -100,7 +100,7 @@ class Form:
     """What a value may be: its kind, whether it may be null, and its bounds.
 
     members: of a dictionary; what else it has is left out. element: of a list, or of a dictionary with any names. make:
-    what the read members become. One that is `optional` may be missing, and is then left out; `name` is that of the
+    what the read members become. One that is `optional` may be missing, and is then left out; `name` is the name in the
     document, where its field has another. most: the largest number, the longest text, the longest list.
     """
 
@@ -182,7 +182,7 @@ def _bounded(name: str, kind: str, is_nullable: bool) -> Form:
     return Form(kind, is_nullable, most=longest, choices=_CHOICES.get(name, ()), check=check)
 
 
-# What is read of it, where a few values decide. A field with a default may be missing; the names are those of a module.
+# What is read of it, where a few values decide. A field with a default may be missing; a module gives the names.
 
 
 @dataclass(frozen=True)
@@ -463,7 +463,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Packages:
-    """Of the fact packages those of Docker."""
+    """The packages of Docker in the fact packages."""
 
     docker_ce: tuple[Version, ...] = field(default=(), metadata={"name": "docker-ce"})
     docker_io: tuple[Version, ...] = field(default=(), metadata={"name": "docker.io"})
@@ -599,7 +599,7 @@ def _name(name: object) -> str:
 
 
 def _links(value: Mapping[Any, Any], budget: _Budget) -> Iterator[tuple[str, str]]:
-    """A dictionary whose names are not documented, which are those of devices and hosts: text by text."""
+    """A dictionary whose names are not documented, such as names of devices and hosts: text by text."""
     if len(value) > _MOST_LINKS:
         raise FormError(f"has {len(value)} elements, more than {_MOST_LINKS}")
     for name, text in value.items():

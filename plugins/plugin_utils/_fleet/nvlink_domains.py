@@ -26,7 +26,7 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _NO_UUID = "00000000-0000-0000-0000-000000000000"
 _MOST_NAMES = 6
 _FABRIC = (
-    "look at the subnet manager and the NMX controller on the NVLink switch trays; no host has a Fabric Manager here"
+    "check the subnet manager and the NMX controller on the NVLink switch trays; no host has a Fabric Manager here"
 )
 
 
@@ -150,7 +150,7 @@ def undeclared(member: Member) -> str:
 
 
 def domains_of(members: Sequence[Member]) -> tuple[Domain, ...]:
-    """All domains with what is wrong in them: those of the inventory, then the proposed ones."""
+    """All domains with what is wrong in them: first of the inventory, then the proposed ones."""
     named: dict[str, list[Member]] = {}
     for member in members:
         if member.domain:
@@ -217,7 +217,7 @@ def _findings(domain: Domain, members: Sequence[Member], all_members: Sequence[M
             "nvlink_domain_incomplete",
             WARN,
             f"{len(read)} of {len(members)} declared hosts of an NVLink domain were read",
-            f"repair the host, or take {VARIABLE} away from it",
+            f"repair the host, or remove {VARIABLE} from it",
             lost,
         )
     unset = {one.host: _places(one) for one in read if one.is_rack_scale and any(at.is_unset for at in one.fabrics)}
@@ -245,7 +245,7 @@ def _places_differ(domain: Domain, read: Sequence[Member], members: Sequence[Mem
             "nvlink_domain_clique",
             FAIL,
             "hosts of one NVLink domain are in different cliques",
-            f"give each partition a {VARIABLE} of its own, or correct the partitions on the NVLink switch trays",
+            f"give each partition its own {VARIABLE}, or correct the partitions on the NVLink switch trays",
             cliques,
         )
     if domain.is_proposed:

@@ -26,7 +26,7 @@ PREFIX = "gpu_fleet_remediate_"
 NOTHING, REMEDY, JUDGE, PERSON, LEFT = "nothing", "remedy", "judge", "person", "left"
 """What is done with a host: `judge` looks whether a remedy that was begun has helped, `left` is not touched."""
 BEGUN, HELPED, FAILED, REPAIRED = "begun", "helped", "failed", "repaired"
-"""How an attempt ended; one that was begun and no more is taken for one that did not help.
+"""How an attempt ended; one that was begun and no more counts as one that did not help.
 
 A host that a person has repaired and returned has an entry REPAIRED: what was tried before it does not count any more.
 """
@@ -115,7 +115,7 @@ class Patient:
     `drain` is why the scheduler has its node out of service, where `is_drained`. `is_ours`: a run of remediate.yml has
     it out of service, and `has_failed`: has left it to a person, which `is_reported`, or to the next remedy.
     `has_version`: a driver version is declared for it. `unit` is its NVLink domain. `pulls`: it runs this by itself.
-    `time` is that of its own clock, empty where it is not known; `gpus` are the names of each GPU: UUID and address.
+    `time` is by its own clock, empty where it is not known; `gpus` are the names of each GPU: UUID and address.
     """
 
     name: str
@@ -141,7 +141,7 @@ class Patient:
 
 @dataclass(frozen=True)
 class Decision:
-    """What is done with a host. `gpus` are those of the remedy, empty for the host; `why` is one line.
+    """What is done with a host. `gpus` are the GPUs of the remedy, empty for the host; `why` is one line.
 
     `names` are as in Attempt. `is_repaired`: a person has repaired it, if its health is found good.
     """
@@ -266,7 +266,7 @@ def _decide(patient: Patient, options: Options, now: str) -> Decision:
             return Decision(JUDGE, why="an earlier run was interrupted")
     by = read_reason(patient.drain)
     if patient.is_drained and not patient.is_ours and by is None:
-        return Decision(LEFT, why=f"others have it out of service: {one_line(patient.drain, 200) or 'no reason'}")
+        return Decision(LEFT, why=f"others have taken it out of service: {one_line(patient.drain, 200) or 'no reason'}")
     if patient.has_failed and options.retry_failed:
         return Decision(JUDGE, why="it is judged again (retry_failed)", is_repaired=True)
     if patient.verdict == UNKNOWN and not found:
@@ -276,7 +276,7 @@ def _decide(patient: Patient, options: Options, now: str) -> Decision:
             return Decision(LEFT, why=f"it stays drained until {PREFIX}retry_failed returns it")
         # The check itself returns what is `ok`.
         if patient.is_drained and by is not None and by.who == HEALTH and patient.verdict == WARN:
-            why = "the health check has drained it, and its verdict is warn by now"
+            why = "the health check has drained it, and its verdict is only warn now"
             exceeded = _exceeded(patient, (), options, now)
             if exceeded:
                 return Decision(PERSON, INSPECT, why=f"{exceeded}: {why}")

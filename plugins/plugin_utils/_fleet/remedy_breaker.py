@@ -21,7 +21,7 @@ TIME = "%Y-%m-%dT%H:%M:%SZ"
 class Failure:
     """A host that fails, or that a run took out of service at `time`; without a time it counts whatever the clock is.
 
-    Hosts of one `place` are one. `rows` are those of the health policy, empty where they are not known any more.
+    Hosts of one `place` are one. `rows` of the health policy are empty where they are not known any more.
     """
 
     place: str
@@ -31,7 +31,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Fleet:
-    """What the directory of the remedies knows of all hosts, those of other runs too: their places and failures."""
+    """What the directory of the remedies knows of all hosts, also from other runs: their places and failures."""
 
     places: frozenset[str] = frozenset()
     failures: tuple[Failure, ...] = ()
@@ -55,7 +55,7 @@ class Breaker:
 
 
 def common_cause(failing: Sequence[Failure], places: Iterable[str], fleet: Fleet, breaker: Breaker, now: str) -> str:
-    """Why no host is touched; empty where the new failures, those of this run and of the window, are few enough.
+    """Why no host is touched; empty where the new failures, of this run and of the window, are few enough.
 
     failing: the hosts that this run would treat; without any nothing is stopped. places: of all hosts of this run.
     """
@@ -76,7 +76,7 @@ def common_cause(failing: Sequence[Failure], places: Iterable[str], fleet: Fleet
         f"{len(failed)} of {total} hosts (NVLink domains count as one) fail now or were taken out of service in the "
         f"last {breaker.window_hours} hours ({found}); gpu_fleet_remediate_stop_at is {share}{breaker.limit(total)} "
         f"hosts, and gpu_fleet_remediate_stop_minimum is {breaker.minimum}: the cause is common, such as a driver, a "
-        "fabric or the check itself, so no host is touched. Find it; to treat the hosts all the same, raise "
+        "fabric or the check itself, so no host is touched. Find it; to treat the hosts anyway, raise "
         "gpu_fleet_remediate_stop_at for a run"
     )
 
@@ -90,7 +90,7 @@ def is_within(time: str, now: str, span: timedelta) -> bool:
 
 
 def earlier(now: str, reported: Iterable[str]) -> str:
-    """The time of the controller, or that of the hosts where it is earlier: a clock that jumps ahead ends no limit.
+    """The time of the controller, or of the hosts where that is earlier: a clock that jumps ahead ends no limit.
 
     The median of the hosts, so that no host alone moves it.
     """

@@ -77,14 +77,14 @@ def plan_remedies(
     seen: Mapping[str, Mapping[str, Any]] | None = None,
     token: str = "",
 ) -> dict[str, Any]:
-    """The document of a run, as that of an upgrade with `decisions` by host and `common`, a reason to touch none.
+    """The document of a run, as for an upgrade, with `decisions` by host and `common`, a reason to touch none.
 
     It has `seen` as well: by host what the next run has to know of those that it does not judge itself, as in Seen.
 
     entries: by host `health`, the result of the module gpu_health; `group`, `unit` and `drain` as in Patient; `domain`,
     its NVLink domain in the inventory; `is_out` where the scheduler has its node out of service; `has_version`,
-    `pulls`, and `is_missing` for a host that could not be read. variables: those of remediate.yml and of the upgrade.
-    attempts: the documents of `recorded`. seen: that of the run before.
+    `pulls`, and `is_missing` for a host that could not be read. variables: of remediate.yml and of the upgrade.
+    attempts: the documents of `recorded`. seen: the document of the run before.
     """
     ours = {name: value for name, value in variables.items() if name.startswith(PREFIX)}
     shared = {name: value for name, value in variables.items() if name not in ours}
@@ -191,7 +191,7 @@ def recorded(
     """The record of a host with the remedy of `decision`, which is about to begin, or with the outcome of the last one.
 
     done: the remedy that is begun, where it is another one than was decided. The outcome PERSON notes that a case was
-    reported to a person. What has helped a host that a person has repaired is the repair.
+    reported to a person. For a host that a person has repaired, the repair has helped.
     """
     attempts = list(read_attempts(document)) if document else []
     decided = decision or {}

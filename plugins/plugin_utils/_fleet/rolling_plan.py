@@ -255,7 +255,7 @@ def _waiting(hosts: Sequence[Host], untouched: set[str]) -> dict[str, str]:
 
 
 def _of_units(hosts: Sequence[Host], held: Mapping[str, str]) -> dict[str, str]:
-    """The hosts that are held, and those of their units, with the reason."""
+    """The hosts that are held, and all hosts of their units, with the reason."""
     of_unit = {host.unit: held[host.name] for host in hosts if host.unit and host.name in held}
     found = {host.name: held.get(host.name) or of_unit.get(host.unit, "") for host in hosts}
     return {name: reason for name, reason in found.items() if reason}
@@ -335,7 +335,7 @@ def _batches(
 
 
 def _counts(hosts: Iterable[Host]) -> dict[str, int]:
-    """How many hosts each group has, those of one place as one; those without a group are not counted."""
+    """How many hosts each group has, hosts of one place as one; hosts without a group are not counted."""
     counts: dict[str, int] = {}
     for group, _place in {(host.group, host.counted_as) for host in hosts if host.group}:
         counts[group] = counts.get(group, 0) + 1

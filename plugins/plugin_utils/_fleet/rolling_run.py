@@ -77,7 +77,7 @@ def plan_run(
 
     entries: by host what is in Host; `gpus`, how many it has or is declared to have; `domain` and `nvlink`, its NVLink
     domain in the inventory and what it has of one; and `drain`, the reason for which the scheduler has its node out of
-    service. Hosts that the inventory names one domain and that are several are held. variables: those of a user by
+    service. Hosts that the inventory names one domain and that are several are held. variables: of a user, by
     name. states: documents of all hosts. token: what distinguishes the run from one that another controller begins in
     the same second. who: the part of the collection, as in DrainReason. fixed: variables whose values it decides.
     """
@@ -248,7 +248,7 @@ def _unchanged_canaries(plan: Mapping[str, Any], known: Sequence[HostState]) -> 
 
 
 def _now(plan: Mapping[str, Any], states: Sequence[Mapping[str, Any]]) -> list[HostState]:
-    """The states of the plan's hosts. Until a host has its turn, its file is that of an earlier run."""
+    """The states of the plan's hosts. Until a host has its turn, its file is from an earlier run."""
     found = {state.host: state for state in map(read_state, states) if state.host in plan["hosts"]}
     for begun in map(read_state, plan["states"].values()):
         recorded = found.get(begun.host)

@@ -84,7 +84,7 @@ def read_state(data: Mapping[str, Any]) -> HostState:
 
 
 def begin(host: str, run: str, time: str, previous: HostState | None, needs_change: bool) -> HostState:
-    """The state at the start of a run, which continues that of an interrupted one.
+    """The state at the start of a run, which continues the state of an interrupted one.
 
     A host that failed begins again, and so does one whose change was recorded and that needs another one by now. Both
     are still drained by this run.
@@ -104,7 +104,7 @@ def advance(state: HostState, step: str, time: str, reason: str = "") -> HostSta
 
 
 def remaining(state: HostState) -> tuple[str, ...]:
-    """The steps that are to be done. That a host is drained and idle is verified again before its change."""
+    """The steps that are still needed. That a host is drained and idle is verified again before its change."""
     if state.step == FAILED:
         return ()
     return STEPS[STEPS.index(state.step) + 1 :] if state.step in STEPS[1:] else STEPS

@@ -21,7 +21,7 @@ STATUSES = (UNREACHABLE, NOT_READ, "fail", "warn", "unknown", "info", "ok")
 class Host:
     """A host of the inventory with what was read on it; `reason` is why nothing was.
 
-    `facts` are those of report_facts, `health` is the result of gpu_health. `declared` is what the variable
+    `facts` are from report_facts, `health` is the result of gpu_health. `declared` is what the variable
     gpu_health_expected has, and `nvlink_domain` what gpu_fleet_nvlink_domain has.
     """
 
@@ -237,7 +237,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Report:
-    """The report. `previous_time` is that of the report with which `changes` compares."""
+    """The report. `previous_time` is the time of the report that `changes` compares with."""
 
     schema_version: int
     time: str

@@ -58,7 +58,7 @@ _PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*([.][A-Za-z_][A-Za-z0-9_]*)*")
 _ANY_ADDRESS = ("", "0.0.0.0", "::")
 _SLOTS = re.compile(r"Resource slots: \{(.*)\}")
-_NO_REASON = "its log has no reason"
+_NO_REASON = "its log shows no reason"
 _TIMED_OUT, _NO_PROGRAM = 124, 127  # of timeout
 _LONGEST_REASON = 500
 _INTERVAL = 5
@@ -83,7 +83,7 @@ class Plugin:
 
 @dataclass(frozen=True)
 class Request:
-    """The variables of the role; the defaults are those of an agent that is removed, which needs none of them.
+    """The variables of the role; the defaults are for the removal of an agent, which needs none of them.
 
     packages: requirements for pip. requirements: a file on the controller, "" for none. pip_arguments: those that
     everybody may read; pip_options: those that may not, by name. slots: the resources that the agent has to report, by
@@ -208,8 +208,8 @@ def plan(request: Request, record: Mapping[str, Any]) -> Plan:
             "unit": _unit(request.directory),
             "unit_file": UNIT,
             "undeclared_keys": () if request.keys else (MANAGER_KEY, AGENT_KEY),
-            # What the running process has to have read. The modification time of the last one is that of the last
-            # package that was installed or removed.
+            # Files that the running process has to have read. The last one is modified when a package is
+            # installed or removed.
             "started_after": (
                 *(CONFIGURATION, UNIT, f"{CONFIGURATION_DIRECTORY}/*key*"),
                 f"{request.directory}/lib/python*/site-packages",
@@ -243,7 +243,7 @@ def on_host(request: Request, found: Found) -> Plan:
 
 
 def secrets(request: Request, present: str | None, check_mode: bool) -> dict[str, Any]:
-    """The content of files that may have a password. `present` is that of agent.toml, None where there is none.
+    """The content of files that may have a password. `present` is the content of agent.toml, None without one.
 
     verifies: whether the agent's checker has to read the new one.
     """
@@ -365,19 +365,20 @@ def _host_refusals(request: Request, found: Found) -> Iterator[str]:
     if not found.python:
         yield (
             f"{ROLE}_python, {python}, cannot make virtual environments on this host: install Python {PYTHON} with its "
-            f"module venv (Debian 13: python3 and python3-venv; elsewhere for example `uv python install {PYTHON}`), "
+            "module venv (Debian 13: python3 and python3-venv; elsewhere for example with `uv python install "
+            f"{PYTHON}`), "
             "and set the variable to its path"
         )
     elif not f"{found.python}.".startswith(f"{PYTHON}."):
         yield (
             f"{ROLE}_python, {python}, is Python {found.python}, and backend.ai-agent {request.version} requires "
-            f"{PYTHON}: install that, for example by `uv python install {PYTHON}`, and set the variable to its path"
+            f"{PYTHON}: install that, for example with `uv python install {PYTHON}`, and set the variable to its path"
         )
     if found.docker_runtimes is None and not found.check_mode:
         yield "Docker does not respond on this host; run the role gpu.fleet.docker first"
     elif request.plugins and found.gpus and "nvidia" not in (found.docker_runtimes or ()) and not found.check_mode:
         yield (
-            "Docker has no runtime nvidia, by which the agent gives GPUs to containers; run the role "
+            "Docker has no runtime nvidia, which the agent needs to give GPUs to containers; run the role "
             "gpu.fleet.nvidia_container_toolkit first"
         )
     unable = [plugin.package for plugin in request.plugins if not plugin.has_mig]
@@ -389,7 +390,8 @@ def _host_refusals(request: Request, found: Found) -> Iterator[str]:
             )
     if found.has_directory and found.recorded.get("directory") != request.directory:
         yield (
-            f"{request.directory} exists and was not made by this role; remove it, or set {ROLE}_directory to another "
+            f"{request.directory} exists and was not created by this role; remove it, or set {ROLE}_directory to "
+            "another "
             "directory"
         )
 
@@ -494,7 +496,7 @@ def _toml(value: object) -> str:
         return "{ " + ", ".join(f"{_key(key)} = {_toml(one)}" for key, one in value.items()) + " }" if value else "{}"
     if is_list(value):
         return "[" + ", ".join(_toml(one) for one in value) + "]"
-    # Strings of JSON are those of TOML, except that TOML has no pairs of surrogates and escapes DEL as well.
+    # Strings of JSON are strings of TOML, except that TOML has no pairs of surrogates and escapes DEL as well.
     text = json.dumps(str(value) if isinstance(value, str) else value, ensure_ascii=False)
     return text.replace("\x7f", "\\u007f")
 
@@ -672,15 +674,13 @@ def _installed(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: M
 
 
 def _checked(_variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
-    """Refuses a configuration that the agent's own checker does not take; `results` are those of its commands."""
+    """Refuses a configuration that the agent's own checker rejects; `results` are the results of its commands."""
     results = given["results"]
     if all(one.get("rc") == 0 for one in results):
         return Plan()
     causes = "; ".join(failed_checks("\n".join(str(one.get("stdout") or "") for one in results)))
     printed = " ".join(" ".join(str(one.get("stderr") or one.get("msg") or "") for one in results).split())
-    return Plan(
-        (f"the agent's own checker does not take the new {CONFIGURATION}: {causes or printed[-_LONGEST_REASON:]}",)
-    )
+    return Plan((f"the agent's own checker rejects the new {CONFIGURATION}: {causes or printed[-_LONGEST_REASON:]}",))
 
 
 def _reported(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:

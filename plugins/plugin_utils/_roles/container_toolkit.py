@@ -183,7 +183,7 @@ class Refresh:
 
     @classmethod
     def of(cls, files: Mapping[str, Any], outputs: Mapping[str, Any]) -> Refresh:
-        """What tasks have found: the result of a search for the units, and those of `unit_commands`."""
+        """The findings of tasks: the result of a search for the units, and the results of `unit_commands`."""
         found: Sequence[Mapping[str, Any]] = outputs.get("results") or ({}, {})
         environment, modules = found
         named = _OUTPUT.findall(re.sub(r"(?m)^[ \t]*[#;].*$", "", environment.get("stdout") or ""))
@@ -403,7 +403,7 @@ def toolkit_plan(request: Request, facts: HostFacts) -> ToolkitPlan:
         versions=versions,
         version_matches=_version_matches(request, versions),
         install=tuple(_specification(name, request.version, facts.uses_apt) for name in PACKAGES),
-        # Packages of different versions are upgraded to the newest; those of one are left to the host's own updates.
+        # Packages of different versions are upgraded to the newest; equal versions are left to the host's updates.
         package_state="latest" if not request.version and len(versions) > 1 else "present",
         old_packages=old_packages,
         old_files=(*_OLD_FILES, *(_OLD_HOOKS if "podman" in runtimes else ())),
@@ -481,7 +481,7 @@ def _engines(runtimes: Sequence[str], facts: HostFacts) -> Iterator[Engine]:
 
 
 def _version_matches(request: Request, versions: Sequence[str]) -> bool:
-    """Versions are those of the packages without their release, which is 1 so far."""
+    """Versions of the packages count without their release, which is 1 so far."""
     return len(versions) <= 1 and (not request.version or [_upstream(one) for one in versions] == [request.version])
 
 
@@ -511,12 +511,13 @@ def _refusals(given: _Inputs, spec_file: str) -> Iterator[str]:
                 f"{_called(one.name)} {one.version} does not support CDI, {_cdi_since(one)} and newer does"
                 for one in without
             )
-            + "; set nvidia_container_toolkit_mode to auto or legacy for this host, or take the engine out of "
+            + "; set nvidia_container_toolkit_mode to auto or legacy for this host, or remove the engine from "
             "nvidia_container_toolkit_runtimes"
         )
     if request.mode == "legacy" and "podman" in given.runtimes:
         yield (
-            "podman supports GPUs by CDI only; set nvidia_container_toolkit_mode to auto or cdi for this host, or take "
+            "podman supports GPUs through CDI only; set nvidia_container_toolkit_mode to auto or cdi for this host, "
+            "or take "
             "podman out of nvidia_container_toolkit_runtimes"
         )
     if not _VERSION.fullmatch(request.version):

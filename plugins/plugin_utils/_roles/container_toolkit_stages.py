@@ -113,7 +113,7 @@ def plan(request: Request, facts: HostFacts, kernel: str = "") -> Plan:
 
 
 def _task_files(request: Request, facts: HostFacts, found: ToolkitPlan, reasons: Sequence[str]) -> dict[str, Any]:
-    """The files of tasks that there is work for: those of main.yml, of install.yml and of configure.yml.
+    """The task files that there is work for: of main.yml, of install.yml and of configure.yml.
 
     In check mode on a host without the toolkit or an engine, packages are predicted, and there is nothing to configure.
     """
@@ -321,7 +321,7 @@ def _after_installation(variables: Mapping[str, Any], facts: Mapping[str, Any], 
     planned, decided = plan(request, host, _kernel(facts)), toolkit_plan(request, host)
     refusal = (
         f"{TOOLKIT}_version is {request.version or 'the newest'}, but {' and '.join(decided.versions)} was installed; "
-        "see `apt-cache policy` or `dnf --showduplicates list` for what the repository has"
+        "see `apt-cache policy` or `dnf --showduplicates list` for the versions in the repository"
     )
     return planned if decided.version_matches else replace(planned, refusals=(*planned.refusals, refusal))
 
@@ -515,7 +515,7 @@ def _smoke(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mappin
     unknown = [name for name in dict.fromkeys(names) if name not in decided.uuids]
     if unknown:
         there = ", ".join(devices) or "none"
-        return Plan((f"no GPU or MIG device is {', '.join(unknown)}; the host has {there}",))
+        return Plan((f"there is no GPU or MIG device {', '.join(unknown)}; the host has {there}",))
     by_cdi = engine == "podman" or (decided.uses_cdi and "docker" in decided.engines_with_cdi)
     # SELinux denies a container the device files, whose labels CDI leaves as they are; elsewhere it has no effect.
     options = ["--security-opt=label=disable"] if engine == "podman" else []

@@ -67,7 +67,7 @@ _RUNFILE_TRACES = (
     "/var/log/cuda-uninstaller.log",
     "/var/log/nvidia/.uninstallManifests",
 )
-# One package for all versions, of which the newest would be installed: it must be that of the newest toolkit requested
+# One package for all versions, of which the newest would be installed: it must belong to the newest toolkit requested
 # here. https://github.com/linux-system-roles/hpc/pull/97
 _PINNED = "cuda-toolkit-config-common"
 OF_TOOLKITS = re.compile(
@@ -343,7 +343,7 @@ def _is_of_nvidia(request: Request, host: Host) -> bool:
 
 
 def _directories(request: Request, host: Host) -> list[str]:
-    """Those of the toolkits. Debian's is in the system's own: no path has to be set."""
+    """The directories of the toolkits. Debian's is in the system's own: no path has to be set."""
     return [f"{LINK}-{version}" for version in request.versions] if _is_of_nvidia(request, host) else []
 
 
@@ -402,7 +402,7 @@ def _packages(
 
 
 def _names(request: Request, host: Host, table: Table) -> tuple[str, ...]:
-    """The requested packages, and those of all known versions: what there is instead."""
+    """The requested packages, and the packages of all known versions, to name instead."""
     known = DRIVER_OF_CUDA if request.source == REPOSITORY else ()
     return _packages(request, host, table, dict.fromkeys((*request.versions, *known)))
 
@@ -503,7 +503,7 @@ def _exactly(name: str) -> str:
 
 
 def _removes_all(request: Request, host: Host) -> bool:
-    """Whether none of the toolkits of the last run stays: all go, or those of another source come."""
+    """Whether none of the toolkits of the last run stays: all go, or toolkits of another source come."""
     return not request.is_present or host.recorded.get("source", request.source) != request.source
 
 

@@ -147,8 +147,8 @@ class Host(RecordedHost):
     """What is known of the host; empty where it is not, which is never a reason against a request.
 
     `driver` is the version of the driver, `forward` whether packages of CUDA stand in for a newer one.
-    `offers` are those of the packages in `names` of the plan, None before they are read; with `fresh` there are no
-    others.
+    `offers` are the versions of the packages in `names` of the plan, None before they are read; with `fresh` there are
+    no others.
     """
 
     gpus: tuple[RequestedGpu, ...] = ()

@@ -40,7 +40,7 @@ _RECOMMENDED: dict[str, tuple[str, ...]] = {"apt": ("apparmor", "ca-certificates
 # Compose 2 and buildx of the distribution, the first that it has. docker-compose before 2 is another program.
 _PLUGINS = (("docker-buildx",), ("docker-compose-v2", "docker-compose"))
 
-# Packages that conflict with those of a source or are replaced by them, with all containers that run by them.
+# Packages that conflict with packages of a source or are replaced by them, with all containers that run by them.
 _OTHER_ENGINES = (*_MOBY_ENGINE, "moby-containerd", "moby-runc", "docker-engine", "podman-docker")
 _REPLACED_BY: dict[tuple[str, str], tuple[str, ...]] = {
     (DISTRIBUTION, "apt"): (
@@ -187,7 +187,7 @@ class Request:
 class Host:
     """What is known about the host. `packages` are as in ansible_facts, None where they cannot be read.
 
-    `record` is that of the last run. `offered` has the versions of optional packages in the package lists, None before
+    `record` is the last run's. `offered` has the versions of optional packages in the package lists, None before
     they are read. `accounts` has whether a requested user exists, for those that were looked up. `brought` are packages
     that this run has installed; with `is_new` the engine is among them.
     """
@@ -271,7 +271,7 @@ def parse_offered(text: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class _Choice:
-    """Where the engine comes from. `packages` are all that have to be installed, `missing` those of them that are not.
+    """Where the engine comes from. `packages` are all that have to be installed, `missing` the ones that are not.
 
     `engine` are those that `docker_version` applies to, `others` the installed ones of other versions. `optional` are
     compose and buildx of the distribution. `install` is as package_transaction takes it, `replaced` what that removes.
@@ -348,7 +348,7 @@ def plan(request: Request, host: Host, check_mode: bool = False) -> Plan:
         steps = (REMOVE,) if is_there else ()
     else:
         is_converged = is_as_recorded and not (host.drift or chosen.missing)
-        # Whether images are there only the engine knows, and only the host whether a password is that of the last run.
+        # Only the engine knows whether images are there, and only the host whether a password has changed.
         has_more = request.images or request.secrets
         steps = (*(() if is_converged else (INSTALL,)), *((IMAGES,) if has_more else ()))
     reasons = host.drift or ("its variables or its packages differ from the last run, or it is the first",)
@@ -542,7 +542,7 @@ def record(request: Request, host: Host, restart_is_due: bool) -> dict[str, Any]
 def begun(request: Request, host: Host, with_packages: bool) -> dict[str, Any]:
     """The data to record before a change: the state before it and after it, as a kill may leave either.
 
-    What is recorded here was not there, so that the next run, or a removal, takes it for the role's own.
+    Everything recorded here was not there before, so that the next run, or a removal, treats it as the role's own.
     """
     earlier, data = host.recorded or {}, record(request, host, restart_is_due=True)["data"]
     lists = ("repository", "users", "registries", "certificates")
@@ -576,7 +576,7 @@ def _engine(source: str, host: Host) -> tuple[str, ...]:
 
 
 def _optional(source: str, host: Host) -> tuple[str, ...]:
-    """Compose and buildx of the distribution, by its package lists; those of the last run before the lists are read."""
+    """Compose and buildx of the distribution, by its package lists; as in the last run before the lists are read."""
     if source != DISTRIBUTION:
         return ()
     if host.offered is None:
@@ -623,7 +623,7 @@ def _repository_files(host: Host) -> list[str]:
 def _repository(request: Request, host: Host) -> Mapping[str, Any]:
     """Docker's repository, in the form that signed_repository takes; its URLs may have a password."""
     uses_apt, directory = host.manager == "apt", host.platform["docker_repository"]
-    # $releasever may be a minor release, or that of a rebuild: Docker has major ones only.
+    # $releasever may be a minor release, or the release of a rebuild: Docker has major ones only.
     major = str(host.platform["name"]).rpartition(" ")[2]
     place = re.sub(r"^[^/]*@", "", request.url.partition("://")[2])
     entries = "|".join(dict.fromkeys((_VENDOR, f"{re.escape(place)}/")))
@@ -668,7 +668,7 @@ def _runs_kubernetes(host: Host) -> bool:
 
 
 def _directories(host: Host) -> tuple[str, ...]:
-    """What docker_purge removes. The data of containerd may be that of Kubernetes."""
+    """The directories that docker_purge removes. Kubernetes may use the data of containerd."""
     is_shared = "containerd" in host.installed or _runs_kubernetes(host)
     return ("/etc/docker", "/var/lib/docker", "/root/.docker", *(() if is_shared else ("/var/lib/containerd",)))
 
@@ -823,7 +823,7 @@ def plan_restart(
         return Plan(warnings=(note,), tasks=tasks)
     if unread and policy == "when_idle":
         refusal = (
-            f"Docker has to be restarted ({why}), and it is not known which running containers that would stop: "
+            f"Docker has to be restarted ({why}), and the running containers that this would stop are not known: "
             f"{unread}; nothing was changed; see journalctl -u docker, or set docker_restart to always, which stops "
             "them, or to never, which leaves the restart to you"
         )
@@ -861,7 +861,7 @@ def containers_to_remove(listing: Mapping[str, Any], shims: Mapping[str, Any]) -
         return Plan(tasks={"containers": listing.get("stdout_lines") or []})
     error = "no response within 60 s" if listing["rc"] == _TIMED_OUT else str(listing.get("stderr") or "").strip()
     refusal = (
-        "Docker does not list its containers, and some may run, whose files docker_purge would remove: "
+        "Docker does not list its containers, and docker_purge would remove the files of running ones: "
         f"{error or 'no reason given'}; see journalctl -u docker, start it, then run again"
     )
     return Plan((refusal,))
@@ -895,7 +895,8 @@ def pull_error(result: Mapping[str, Any]) -> str:
     # docker-ce 29.5.0 with nvcr.io.
     if "incorrect repository format" in text.lower():
         text += (
-            "; Docker 29 has containerd store images, and some (29.5.0) cannot pull from nvcr.io that way: set "
+            "; Docker 29 stores images in containerd, and some releases (29.5.0) "
+            "cannot pull from nvcr.io that way: set "
             "docker_daemon_options to {features: {containerd-snapshotter: false}}, which hides images pulled before, "
             "or docker_version to another one"
         )
@@ -928,7 +929,7 @@ def _after_installation(variables: Mapping[str, Any], facts: Mapping[str, Any], 
     others = ", ".join(_Choice.of(request, host).others)
     refusal = (
         f"docker_version is {request.version}, but {others} was installed; see `apt-cache policy` or `dnf "
-        "--showduplicates list` for what the repository has"
+        "--showduplicates list` for the versions in the repository"
     )
     planned = plan(request, host)
     return replace(planned, refusals=(*planned.refusals, *([refusal] if others else ())))

@@ -32,7 +32,7 @@ _PATH = re.compile(r"/[A-Za-z0-9._+/-]{1,200}")
 _VERSION = re.compile(r"\b([0-9]{2}\.[0-9]{2}(?:\.[0-9]{1,2})?)\b")
 _MANAGERS = {".deb": "apt", ".rpm": "dnf"}
 _SOURCE = (".tar.gz", ".tgz", ".tar.xz")
-# How packages of an architecture are called, by that of Ansible.
+# Names of an architecture in packages, by Ansible's name.
 _ARCHITECTURES = {"x86_64": ("amd64", "x86_64"), "aarch64": ("arm64", "aarch64")}
 _SYSCTL = (
     "user.max_user_namespaces",
@@ -191,11 +191,11 @@ def _artifact(variable: str, given: Any) -> Iterator[str]:
     one = _read(given)
     scheme = urlsplit(one.url).scheme
     if scheme not in ("https", "http", "file") or not _FILE.fullmatch(one.name):
-        yield f"{variable}.url is no URL of a file by https, http or file"
+        yield f"{variable}.url is not an https, http or file URL of a file"
     elif not one.manager and not one.is_source:
-        yield f"{variable}.url: {one.name} is none of .deb, .rpm or .tar.gz"
+        yield f"{variable}.url: {one.name} is not a .deb, .rpm or .tar.gz"
     if not _SHA256.fullmatch(one.sha256):
-        yield f"{variable}.sha256 is no sha256, which has 64 hexadecimal digits in lower case"
+        yield f"{variable}.sha256 is not a sha256, which has 64 hexadecimal digits in lower case"
 
 
 def _named(variable: str, given: Mapping[Any, Any], names: re.Pattern[str], requested: str) -> Iterator[str]:
@@ -359,7 +359,7 @@ def _host_refusals(requested: Request, manager: str, architecture: str) -> Itera
     for at, one in enumerate(requested.artifacts):
         variable = f"enroot_packages[{at}]" if at < len(requested.packages) else "enroot_pyxis"
         if one.manager and manager and one.manager != manager:
-            yield f"{variable}.url: {one.name} is no package of a host with {manager}"
+            yield f"{variable}.url: {one.name} is not a package for a host with {manager}"
         elif one.manager and any(re.search(rf"[_.]{name}\.(deb|rpm)$", one.name) for name in others):
             yield f"{variable}.url: {one.name} is of another architecture than the host, {architecture}"
 
@@ -367,19 +367,19 @@ def _host_refusals(requested: Request, manager: str, architecture: str) -> Itera
 def _kernel_refusals(kernel: Mapping[str, str], has_parser: bool) -> Iterator[str]:
     if kernel.get(_RESTRICTED) == "1" and not has_parser:
         yield (
-            f"{_RESTRICTED} is 1, so that only programs with a profile of AppArmor can start a container, and there is "
+            f"{_RESTRICTED} is 1, so only programs with an AppArmor profile can start a container, and there is "
             f"no {_PARSER} to load the profile of enroot; install the package apparmor"
         )
     if kernel.get(_SYSCTL[0]) == "0":
-        yield f"{_SYSCTL[0]} is 0, so that no user can start a container; set it by sysctl"
+        yield f"{_SYSCTL[0]} is 0, so that no user can start a container; set it with sysctl"
     if kernel.get(_SYSCTL[1]) == "0":
-        yield f"{_SYSCTL[1]} is 0, so that no user can start a container; set it to 1 by sysctl"
+        yield f"{_SYSCTL[1]} is 0, so that no user can start a container; set it to 1 with sysctl"
 
 
 def _gpu_refusals(has_driver: bool, has_cli: bool) -> Iterator[str]:
     if has_driver and not has_cli:
         yield (
-            f"there is no {_CONTAINER_CLI}, by which enroot gives GPUs to containers; run the role "
+            f"there is no {_CONTAINER_CLI}, which enroot needs to give GPUs to containers; run the role "
             "nvidia_container_toolkit before, or install libnvidia-container-tools"
         )
 
@@ -387,8 +387,8 @@ def _gpu_refusals(has_driver: bool, has_cli: bool) -> Iterator[str]:
 def _slurm_refusals(requested: Request, slurm: re.Match[str] | None) -> Iterator[str]:
     if requested.pyxis and not slurm:
         yield (
-            f"{requested.slurmd} -V printed no version, and pyxis is a plugin of slurmd; enroot_slurm_directory names "
-            "where Slurm is installed"
+            f"{requested.slurmd} -V printed no version, and pyxis is a plugin of slurmd; set enroot_slurm_directory "
+            "to the directory of Slurm"
         )
 
 

@@ -61,7 +61,7 @@ _MASKED = "masked", "unmask it"
 _WITHOUT_START = {"": _NOT_THERE, "not-found": _NOT_THERE, "masked": _MASKED, "masked-runtime": _MASKED}
 """States in which the unit cannot be enabled: in words, and what helps. Older systemd prints nothing for no unit."""
 
-_UNLESS_ADOPTED = "remove it with {0} rm --force {1}, or, where gpu.fleet has made it, name it in gpu_containers_adopt"
+_UNLESS_ADOPTED = "remove it with {0} rm --force {1}, or, if gpu.fleet created it, name it in gpu_containers_adopt"
 
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]+")
 _LIMIT = re.compile(r"-?\d+(:-?\d+)?")
@@ -85,7 +85,7 @@ class Token:
 class Container:
     """A container as the module of its engine takes it. None leaves an option to the image or to the engine.
 
-    `state` is that of Docker's module: a job that has ended is only kept. `step` is what podman's is to do: create,
+    `state` is for Docker's module: a job that has ended is only kept. `step` is for podman: create,
     also where there is one that differs, start, or nothing, which is empty; compare where the module finds out itself.
     `device_requests` are Docker's requests, or CDI names for podman.
     """
@@ -138,7 +138,7 @@ class ContainerPlan:
 class Request:
     """The variables of the role.
 
-    `entries` are the declared containers, each with its engine, none where all are to be removed. `engine` is that of
+    `entries` are the declared containers, each with its engine, none where all are to be removed. `engine` is for
     containers that name none. `mode`, in which Docker is asked for GPUs, is cdi, legacy, or auto for what Docker reads.
     """
 
@@ -202,7 +202,7 @@ class Host:
     def of(cls, facts: Mapping[str, Any], found: Mapping[str, Any] | None = None) -> Host:
         """The host with these facts of Ansible: `nvidia_smi`, `cuda`, and the role's record.
 
-        `found` is what the tasks have read: `docker` is the result of docker_host_info, and `podman` that of the
+        `found` is what the tasks have read: `docker` is the result of docker_host_info, and `podman` of the
         commands of lists.yml; an engine that was not asked is missing. `removed_tokens` are paths that the last record
         does not know of, and `check_mode` is Ansible's.
         """
@@ -318,7 +318,7 @@ def container_plan(request: Request, host: Host) -> ContainerPlan:
     names = {(entry["engine"], str(entry["name"])) for entry in request.entries}
     missing = [entry for entry in request.entries if host.image_of(entry) is None]
     to_pull = [(entry["engine"], _image(entry)) for entry in missing if not entry.get("archive")]
-    # Those of the record and of containers that are recognized: each is a name, and so a file in our directory.
+    # Tokens of the record and of containers that are recognized: each is a name, and so a file in our directory.
     owned_tokens = host.tokens | {
         one.name for one in ours.values() if TOKEN in one.labels and _NAME.fullmatch(one.name)
     }
@@ -344,7 +344,7 @@ def container_plan(request: Request, host: Host) -> ContainerPlan:
 
 
 def _ours(containers: Sequence[Container], host: Host, adopt: Sequence[str]) -> Mapping[tuple[str, str], Existing]:
-    """The containers of the role, by engine and name: those of the record, those to adopt, and those recognized."""
+    """The containers of the role, by engine and name: from the record, to adopt, and recognized."""
     declarations = {(one.engine, one.name): one.labels[DECLARATION] for one in containers}
     return {
         key: one
@@ -372,7 +372,8 @@ def _taken(number: int, container: Container, host: Host, ours: Mapping[tuple[st
             yield f"{place}: {_unrecorded(engine, name)}; use another name, or {_UNLESS_ADOPTED.format(engine, name)}"
         elif engine == container.engine:
             yield (
-                f"{place}: a container {name} exists that this role has not made; use another name, or remove it with "
+                f"{place}: a container {name} exists that this role did not create; "
+                "use another name, or remove it with "
                 f"{engine} rm {name}"
             )
 
@@ -393,7 +394,7 @@ def _unread(host: Host) -> Iterator[str]:
         names = sorted(name for of, name in host.recorded if of == engine)
         if names and engine in host.installed - host.listed and not host.is_check_mode:
             yield (
-                f"{engine} does not list its containers, and this role has made {', '.join(names)} with it; see why "
+                f"{engine} does not list its containers, and this role has created {', '.join(names)} with it; see why "
                 f"`{engine} ps` fails, then run again"
             )
 
@@ -431,7 +432,7 @@ def failures(request: Request, host: Host, obsolete: Mapping[str, Sequence[str]]
                 f"container {container.name} is {one.state}, not running; see {container.engine} logs {container.name}"
             )
     return found + [
-        f"container {name} is no longer declared, and still there; remove it with {engine} rm --force {name}"
+        f"container {name} is no longer declared, but still exists; remove it with {engine} rm --force {name}"
         for engine, name in removed
         if (engine, name) in host.existing
     ]
@@ -454,7 +455,7 @@ def _all_refusals(declared: Sequence[Mapping[str, Any]], host: Host) -> list[str
 def _same(declared: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     names = [str(entry.get("name")) for entry in declared]
     for name in dict.fromkeys(name for name in names if names.count(name) > 1):
-        yield f"gpu_containers_declared has {name} {names.count(name)} times; give each container a name of its own"
+        yield f"gpu_containers_declared has {name} {names.count(name)} times; give each container its own name"
 
 
 def _refusals(place: str, entry: Mapping[str, Any]) -> Iterator[str]:
@@ -477,8 +478,8 @@ def _refusals(place: str, entry: Mapping[str, Any]) -> Iterator[str]:
             yield f"{place}: env has {variable}; take it out, since {_RESERVED[variable]}"
     if entry.get("jupyter") and not re.fullmatch(r"(\d+(:\w+)?)?", user):
         yield (
-            f"{place}: user is {user!r}, and jupyter is set; give the user's number, as 1000, who reads the file with "
-            "the token"
+            f"{place}: user is {user!r}, and jupyter is set; give the number of the user who reads the file "
+            "with the token, such as 1000"
         )
 
 
@@ -494,7 +495,7 @@ def _gpu_refusals(place: str, gpus: Any, host: HostFacts) -> Iterator[str]:
     for name in map(str, gpus):
         gpu = next((gpu for gpu in host.gpus if gpu.uuid == known.get(name)), None)
         if name not in known:
-            yield f"{place}: no GPU or MIG device is {name}; the host has {devices}"
+            yield f"{place}: there is no GPU or MIG device {name}; the host has {devices}"
         elif gpu and gpu.is_mig:
             yield f"{place}: GPU {name} is in MIG mode; request MIG devices instead; the host has {devices}"
 
@@ -503,12 +504,13 @@ def _podman_refusals(place: str, entry: Mapping[str, Any], host: Host) -> Iterat
     since = CDI_SINCE[PODMAN.name]
     if entry["gpus"] != "none" and host.version and _numbers(host.version) < _numbers(since):
         yield (
-            f"{place}: podman {host.version} gives containers no GPUs by CDI, {since} and newer does; upgrade podman, "
+            f"{place}: podman {host.version} cannot give GPUs to containers through CDI, {since} and newer does; "
+            "upgrade podman, "
             "or set engine to docker"
         )
     elif entry["gpus"] != "none" and _lacks_specification(host):
         yield (
-            f"{place}: podman finds GPUs by a CDI specification, and the host has none; run the role "
+            f"{place}: podman finds GPUs through a CDI specification, and the host has none; run the role "
             "gpu.fleet.nvidia_container_toolkit with podman in nvidia_container_toolkit_runtimes"
         )
     without = None if host.restart_unit is None else _WITHOUT_START.get(host.restart_unit)

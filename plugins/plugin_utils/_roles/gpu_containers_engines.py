@@ -19,7 +19,7 @@ DEVICE_REQUESTS: Mapping[str, Mapping[str, Any]] = {
 }
 """How docker_container requests all GPUs, by mode."""
 TOOLKIT_MODE = "nvidia_container_toolkit_mode"
-"""The variable that decides the mode where that of a role is `auto`."""
+"""The variable that decides the mode where the role's own is `auto`."""
 LABEL = "gpu-fleet.managed-by"
 ROLE = "gpu_containers"
 """Label and value on the containers that the role has made. A claim, and no proof: an image can have them, and so can
@@ -38,7 +38,7 @@ class Engine:
     """An engine, by the value of `gpu_containers_engine`, which is its program as well.
 
     `image_name` gives the name by which it lists and runs an image. `limit` is how it takes a limit, `policies` what it
-    is given for a restart policy, `token_options` are those of the mount of a token. `gpu_security` are options for a
+    is given for a restart policy, `token_options` are for the mount of a token. `gpu_security` are options for a
     container with GPUs. `compares`: whether its module of Ansible finds out by itself which containers differ. `mode`
     is the only way to request GPUs, where there is one. `own_shared_memory` are IPC namespaces with which it refuses a
     size of the shared memory.
@@ -153,7 +153,7 @@ def unreadable(docker: Mapping[str, Any], podman: Sequence[Mapping[str, Any]]) -
 
 
 def existing_containers(listed: Sequence[Mapping[str, Any]]) -> Iterator[Existing]:
-    """The containers in an engine's list. Docker's names begin with a slash; further names are those of links."""
+    """The containers in an engine's list. Docker's names begin with a slash; further names come from links."""
     for one in listed:
         name = next((name for name in one.get("Names") or () if name.count("/") < 2), "")
         if name:

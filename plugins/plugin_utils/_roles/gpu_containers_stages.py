@@ -56,7 +56,7 @@ def _pull(_variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mappi
 
 
 def _containers(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of each container, and the names of those of Docker, and of podman's to make and to start.
+    """The options of each container, and the names of Docker's, and of podman's to create and to start.
 
     A container that runs has a mount of the token that it was started with. `new_tokens` is the result of making those
     that are missing, by an earlier use of the role where now there is none to make.

@@ -49,7 +49,7 @@ _REFUSED: Mapping[str, Collection[str]] = {"never": (), FAIL: (FAIL,), WARN: (WA
 _UUID = re.compile(r"UUID: ((?:GPU|MIG)-[0-9a-f-]+)")
 _ADVICE = (
     'set gpu_health_container_image to one that this host can pull, or to "" for no container, or '
-    "gpu_health_container_archive to a file on the host made by `docker save`"
+    "gpu_health_container_archive to a file on the host made with `docker save`"
 )
 
 
@@ -58,7 +58,7 @@ class Request:
     """What the variables of the role request.
 
     `modes` are how a container requests GPUs, of the role and of the container toolkit, `auto` where the next decides.
-    `files` are where the verdict is written, by kind, empty for none; `options` are those of the module gpu_health,
+    `files` are where the verdict is written, by kind, empty for none; `options` are for the module gpu_health,
     `expected` what the role's own variable declares.
     """
 
@@ -195,7 +195,7 @@ class Host:
 
     @property
     def uuids(self) -> list[str]:
-        """Those of the GPUs and of their MIG devices."""
+        """The UUIDs of the GPUs and of their MIG devices."""
         gpus = self.smi["gpus"]
         found = [*gpus, *(device for gpu in gpus for device in gpu.get("mig_devices") or ())]
         return [one["uuid"] for one in found if isinstance(one.get("uuid"), str)]
@@ -348,7 +348,7 @@ def _without_success(request: Request, output: str, message: str, loaded: Sequen
     cause = "" if output else registry_failure(message)
     if not cause:
         return Proof(ran=True, reasons=(f"a container with all GPUs failed: {line}",))
-    why = "no container was run, which is no verdict about the GPUs"
+    why = "no container was run, so there is no verdict about the GPUs"
     if loaded and request.image not in loaded:
         why += f": the archive {request.archive} has {', '.join(loaded)} and not the image {request.image}"
         return Proof(ran=True, unproved=(f"{why}; set gpu_health_container_image to an image of the archive",))
@@ -471,7 +471,7 @@ def _reports(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Map
 
 
 def _result(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """`proof` is that of an earlier run of the role where this one had no container."""
+    """`proof` comes from an earlier run of the role where this one had no container."""
     proved = Proof(**given["proof"]["shown"]) if CONTAINER in given["plan"]["steps"] else None
     found = result(Request.read(variables), given["plan"], given["verdict"], proved)
     return {"health": found, "has_report": has_report(found)}

@@ -43,8 +43,8 @@ def fetched(_variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Map
             f"there are more than {_MOST_FILES}"
         )
     if len(regular) < len(results):
-        left.append(f"{len(results) - len(regular)} of them are no regular files")
+        left.append(f"{len(results) - len(regular)} of them are not regular files")
     is_bounded = min(regular.values(), default=0) >= 0 and sum(regular.values()) <= MOST_BYTES
     if not is_bounded:
-        left.append(f"they have more than {MOST_BYTES >> 20} MiB together, which is all that gpu_health keeps")
+        left.append(f"they have more than {MOST_BYTES >> 20} MiB together, the most that gpu_health keeps")
     return {"files": list(regular) if is_bounded else [], "left": "; ".join(left)}

@@ -118,7 +118,7 @@ raise SystemExit(main({audience!r}, {verdict!r}, {max_drained!r}))
 class Request:
     """What the variables of the role request.
 
-    `package` is that of node_exporter, auto for that of the distribution, empty for none; `interval` is in seconds;
+    `package` has node_exporter, auto for the distribution's, empty for none; `interval` is in seconds;
     `health` are options of the module gpu_health for the check; `max_drained` is a number or a percentage of nodes.
     """
 

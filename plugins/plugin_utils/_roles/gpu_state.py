@@ -71,7 +71,7 @@ def in_words_of_the_role(message: str) -> str:
 class Request:
     """The variables of the role.
 
-    `options` are those of the module. `before` and `after` are the hooks, task files. `specification` is the file of
+    `options` are for the module. `before` and `after` are the hooks, task files. `specification` is the file of
     CDI that is generated, empty for none.
     """
 
@@ -191,7 +191,7 @@ def plan(request: Request, run: Run) -> Plan:
 
 
 def follow_up(request: Request, run: Run, result: Mapping[str, Any], has_facts: bool = False) -> Plan:
-    """What follows a run of the module; `has_facts`: the play has those of nvidia_smi_facts, which later roles use.
+    """The steps after a run of the module; `has_facts`: the play has facts of nvidia_smi_facts, which later roles use.
 
     Check mode and a prediction are followed by no change, and only what is really pending justifies a reboot.
     """
@@ -262,7 +262,7 @@ def contradicting(given: Mapping[str, Any]) -> Plan:
     names = [name for name, value in given.items() if value not in _OF_A_REMOVAL and name != _CONFIRM]
     refusal = (
         f"{', '.join(names)} of the command line (-e) would keep what gpu.fleet.decommission removes; nothing was "
-        "changed. Run again without it; what the inventory has does not count"
+        "changed. Run again without it; variables of the inventory do not matter"
     )
     return Plan((refusal,) if names else (), tasks={"is_confirmed": read_truth(given.get(_CONFIRM)) is True})
 
@@ -278,7 +278,7 @@ def mig_left(declared: Sequence[str], gpus: Sequence[Mapping[str, Any]]) -> Plan
     """Refuses to go on where MIG is still on; without the driver nobody could turn it off."""
     left = [str(gpu["uuid"]) for gpu in gpus if gpu["uuid"] in declared and gpu["mig_mode_current"] == "enabled"]
     refusal = (
-        f"MIG is still on, on {', '.join(left)}; the driver and the records stay. Where the command line has variables "
+        f"MIG is still on for {', '.join(left)}; the driver and the records stay. Where the command line has variables "
         "of gpu_state, such as -e gpu_state_gpus or -e gpu_state_reset, run again without them"
     )
     return Plan((refusal,) if left else ())

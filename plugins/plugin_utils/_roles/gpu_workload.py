@@ -43,7 +43,7 @@ class Device:
     label: str
 
     def is_uuid(self, found: str) -> bool:
-        """Whether CUDA's UUID, which has no prefix, is that of this device."""
+        """Whether CUDA's UUID, which has no prefix, belongs to this device."""
         return _bare(self.uuid) == _bare(found)
 
 
@@ -98,7 +98,7 @@ class Request:
 class Host(RecordedHost):
     """What is known of the host.
 
-    `smi` is that of nvidia_smi_facts, empty before it is read, and `packages` are those that are installed.
+    `smi` is the fact of nvidia_smi_facts, empty before it is read, and `packages` are the installed ones.
     """
 
     smi: Mapping[str, Any] = field(default_factory=dict)
@@ -223,7 +223,7 @@ def _refusals(place: str, entry: Mapping[str, Any], gpus: Sequence[Mapping[str, 
     known = [device for gpu in gpus for device in devices_of(gpu)]
     for name in entry.get("gpus") or ():
         if gpus and not _named(name, gpus):
-            yield f"{place}: no usable GPU or MIG device is {name}; the host has {_labels(known) or 'none'}"
+            yield f"{place}: there is no usable GPU or MIG device {name}; the host has {_labels(known) or 'none'}"
 
 
 def _test(entry: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> FrameworkTest:
@@ -333,7 +333,7 @@ def framework_verdict(output: str, test: Mapping[str, Any], smi: Mapping[str, An
     try:
         return _of_document(name, document, given)
     except _MALFORMED:
-        reason = "what it printed as the result is not of this version of framework_test.py"
+        reason = "its result is not from this version of framework_test.py"
         return Verdict(name, None, [f"{name}: {reason}; another program of the environment prints such lines"])
 
 
@@ -472,7 +472,7 @@ def _environments(_variables: Mapping[str, Any], _facts: Mapping[str, Any], give
     """Refuses a virtual environment that the role has not made; `found` are results of stat."""
     existing = ", ".join(one["item"] for one in given["found"] if (one.get("stat") or {}).get("exists"))
     advice = "use another virtualenv in gpu_workload_tests, or name its interpreter in python"
-    return Plan((f"{existing} exists and was not made by this role; {advice}",) if existing else ())
+    return Plan((f"{existing} exists and was not created by this role; {advice}",) if existing else ())
 
 
 def _indexes(variables: Mapping[str, Any], facts: Mapping[str, Any], _given: Mapping[str, Any]) -> dict[str, Any]:
@@ -480,7 +480,7 @@ def _indexes(variables: Mapping[str, Any], facts: Mapping[str, Any], _given: Map
 
 
 def _installed(_variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
-    """Refuses requirements that cannot be installed; `results` are those of pip, which has a message where it failed.
+    """Refuses requirements that cannot be installed; `results` come from pip, which has a message where it failed.
 
     By name: a result has the address of the index in it.
     """

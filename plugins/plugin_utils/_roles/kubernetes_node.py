@@ -63,10 +63,10 @@ _PROFILE = re.compile(r"(?:(?P<compute>\d+)c[.])?(?P<gpu>\d+)g[.]")
 
 @dataclass(frozen=True)
 class Request:
-    """The variables of the role, and those of nvidia_container_toolkit that decide how containers get GPUs.
+    """The variables of the role, and variables of nvidia_container_toolkit that decide how containers get GPUs.
 
     node: None where its name is not known. time_slicing and mps: replicas by resource. host_mps and compute_mode are
-    those of gpu_state.
+    declared for gpu_state.
     """
 
     is_present: bool
@@ -178,12 +178,12 @@ class Request:
 
     @property
     def plugin_image(self) -> str:
-        """That of the device plugin with its tag or digest."""
+        """The image of the device plugin with its tag or digest."""
         return _tagged(self.image, self.version)
 
     @property
     def driver_image(self) -> str:
-        """That of the DRA driver with its tag or digest."""
+        """The image of the DRA driver with its tag or digest."""
         return _tagged(self.dra_image, self.dra_version)
 
     @property
@@ -264,12 +264,12 @@ def _syntax_refusals(request: Request) -> Iterator[str]:
     yield from _mps_refusals(request)
     for key in sorted({PLUGIN_LABEL, DRA_LABEL} & {*request.labels}):
         yield (
-            f"kubernetes_node_labels has {key}, by which device plugin and DRA driver select their nodes, and a node "
-            "has one of them; set kubernetes_node_gpus_by"
+            f"kubernetes_node_labels has {key}, which device plugin and DRA driver use to select their nodes, "
+            "and a node has only one of them; set kubernetes_node_gpus_by"
         )
     for key, value in request.labels.items():
         if not _KEY.fullmatch(str(key)):
-            yield f"kubernetes_node_labels has {key}, which is no name of a label, such as example.com/rack"
+            yield f"kubernetes_node_labels has {key}, which is not the name of a label, such as example.com/rack"
         elif not _VALUE.fullmatch(str(value)):
             yield (
                 f"kubernetes_node_labels: the value of {key} is {value!r}; it takes up to {_LENGTH} letters, digits, "
@@ -308,7 +308,7 @@ def _mps_refusals(request: Request) -> Iterator[str]:
             "gpu_state_compute_mode out"
         )
     for name in sorted({*map(str, request.mps)} - {_GPU}):
-        yield f"kubernetes_node_mps has {name}; the device plugin has MPS for whole GPUs alone, {_GPU}"
+        yield f"kubernetes_node_mps has {name}; the device plugin supports MPS for whole GPUs only, {_GPU}"
 
 
 # What the node has
@@ -382,7 +382,8 @@ def _device_list_refusals(request: Request, toolkit: Mapping[str, Any], strategy
 def _dra_refusals(toolkit: Mapping[str, Any]) -> Iterator[str]:
     if _is_without_cdi(toolkit):
         yield (
-            "kubernetes_node_gpus_by is dra_driver, which gives devices by CDI, and nvidia_container_toolkit has set "
+            "kubernetes_node_gpus_by is dra_driver, which gives devices through CDI, and nvidia_container_toolkit "
+            "has set "
             "up this host without it; set nvidia_container_toolkit_mode to cdi"
         )
 
@@ -405,8 +406,9 @@ def _sharing_refusals(request: Request, gpus: Sequence[Mapping[str, Any]], mig_s
     mig = [str(gpu["index"]) for gpu in gpus if _is_mig(gpu)]
     if mig or mig_strategy == MIXED:
         yield (
-            "kubernetes_node_mps: the device plugin has no MPS with the strategy mixed and on GPUs in MIG mode"
-            f"{' (' + ', '.join(mig) + ')' if mig else ''}; take kubernetes_node_time_slicing, or turn MIG off"
+            "kubernetes_node_mps: the device plugin does not support MPS with the "
+            "strategy mixed and on GPUs in MIG mode"
+            f"{' (' + ', '.join(mig) + ')' if mig else ''}; use kubernetes_node_time_slicing, or turn MIG off"
         )
     replicas = str(request.mps.get(_GPU, ""))
     for gpu in gpus if _REPLICAS.fullmatch(replicas) else ():
@@ -460,7 +462,7 @@ def mig_strategy(request: Request, gpus: Sequence[Mapping[str, Any]]) -> str:
 
 
 def labels(request: Request, smi: Mapping[str, Any], of_mig: str, variant: str) -> dict[str, str]:
-    """The labels of the node. smi: the facts of nvidia_smi; variant: that of the device plugin."""
+    """The labels of the node. smi: the facts of nvidia_smi; variant: of the device plugin."""
     gpus = smi.get("gpus") or ()
     found = {
         **(_shared_labels(_gpu_labels(smi, gpus, of_mig), request) if request.gpu_labels else {}),
@@ -500,7 +502,7 @@ def _gpu_labels(smi: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]], mig_s
 
 
 def _version_labels(driver: str, cuda: str) -> dict[str, str]:
-    """Those of the driver and of CUDA; the names with `driver.` and `runtime.` are deprecated, and still in use."""
+    """Labels of the driver and of CUDA; the names with `driver.` and `runtime.` are deprecated, and still in use."""
     major, minor, revision = (*driver.split("."), "", "")[:3]
     cuda_major, cuda_minor = (*cuda.split("."), "")[:2]
     labels = {
@@ -541,7 +543,7 @@ def _chip_labels(gpu: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _mig_labels(resource: str, name: str, devices: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Those of the MIG devices of one type."""
+    """The labels of the MIG devices of one type."""
     first = devices[0]
     slices = _PROFILE.match(name)
     return {

@@ -148,7 +148,7 @@ def _mps_daemon(request: Request, variant: str, mig_strategy: str) -> dict[str, 
         "priorityClassName": "system-node-critical",
         "nodeSelector": {PLUGIN_LABEL: variant},
         "tolerations": [{"key": key, "operator": "Exists", "effect": effect} for key, effect in request.tolerated],
-        # Its servers look for their own process id in that of the host.
+        # Its servers look up their own process id on the host.
         "hostPID": True,
         "initContainers": [
             {

@@ -81,7 +81,7 @@ def plan(request: Request, host: Host) -> Plan:
             "manifests": [asdict(each) for each in objects],
             "reviews": list(reviews(objects)),
             "files": files,
-            # Also those of another strategy, and of a directory that was declared before.
+            # Also files of another strategy, and of a directory that was declared before.
             "recorded": list(dict.fromkeys([*host.recorded, *files])),
         },
     )
@@ -179,7 +179,7 @@ def _verify(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapp
     """Refuses a cluster that has something else than the plan; `read` are results of k8s_info."""
     objects = [each for result in given["read"] for each in result["resources"]]
     found = list(unapplied([Manifest(**each) for each in given["manifests"]], given["taint"], objects))
-    text = f"the cluster has not taken what was applied: {'; '.join(found)}"
+    text = f"the cluster did not accept the manifests: {'; '.join(found)}"
     return Plan((at_node(str(variables[f"{_PREFIX}name"]), text),) if found else ())
 
 

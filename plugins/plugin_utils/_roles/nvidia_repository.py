@@ -400,7 +400,7 @@ def _shown(url: str) -> str:
 
 
 def _requests(variables: Mapping[str, Any], given: Mapping[str, Any]) -> list[Request]:
-    """Those of the role's variables, or what a role has `needed` that includes this one, which no -e can change."""
+    """The requests of the role's variables, or the `needed` ones of an including role, which no -e can change."""
     needed = {f"nvidia_repository_{name}": value for name, value in (given.get("needed") or {}).items()}
     if needed.get("nvidia_repository_state") == "present" and LOCAL in needed["nvidia_repository_repositories"]:
         source, sha256 = (variables[name] for name in _OF_DRIVER)

@@ -16,7 +16,7 @@ class Role:
     runs_by_default: without gpu_fleet_roles. needs_gpu: it has nothing to do on a host without a GPU.
     may_need_repository: one of NVIDIA's. has_plan: variables and facts decide whether it has work; of others each run
     has to look. is_disruptive: a job on the host notices its changes, and the health check judges them. is_removed:
-    when a host is decommissioned. collections: those of others that its tasks use.
+    when a host is decommissioned. collections: of others that its tasks use.
     """
 
     name: str
@@ -77,18 +77,18 @@ _READ_GPUS = (*_STATE, "kubernetes_node")
 
 
 def first_in_loop(roles: Collection[str], reads_gpus: bool) -> tuple[str, ...]:
-    """Those of `roles` that site.yml runs before all others, in their order."""
+    """The `roles` that site.yml runs before all others, in their order."""
     return tuple(name for name in _FIRST if name in roles and (reads_gpus or name not in _READ_GPUS))
 
 
 def in_loop(roles: Collection[str], reads_gpus: bool) -> tuple[str, ...]:
-    """Those of `roles` that site.yml runs one after the other at the end, in their order."""
+    """The `roles` that site.yml runs one after the other at the end, in their order."""
     left_out = (*_FIRST, *(() if reads_gpus else _READ_GPUS))
     return tuple(name for name in ROLES if name in roles and name not in left_out)
 
 
 def removed_in_loop(roles: Collection[str]) -> tuple[str, ...]:
-    """Those of `roles` that are removed one after the other, in the reverse order."""
+    """The `roles` that are removed one after the other, in the reverse order."""
     return tuple(name for name in reversed(ROLES) if name in roles and name not in _FIRST)
 
 

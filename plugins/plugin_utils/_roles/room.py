@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Whether the roles with work find room and write access on a host. Private to this collection. Pure.
 
-A disk that is full in the middle of a package leaves a host half installed. What is needed here is the least of what
+A disk that is full in the middle of a package leaves a host half installed. The need is counted as the least that
 the roles write; a host with a little more may still lack room, which its package manager finds later.
 """
 

@@ -45,7 +45,7 @@ _LARGEST_ID = 1 << 20
 _PRODUCT = re.compile(r"[ -~]{1,96}")
 _PLAIN = (str, int, float, type(None))
 _PROFILE = re.compile(r"[0-9A-Za-z.+_-]{1,32}")
-# Of the classes of paths in nvidia-smi's topology, that of NVLinks: how many there are.
+# In nvidia-smi's topology, the class of paths over NVLinks: how many there are.
 _NVLINKS = re.compile(r"NV([1-9][0-9]{0,2})")
 _CPU_LIST = re.compile(r"[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*")
 
@@ -168,7 +168,7 @@ def slurm_gres(request: Request, found: Found) -> GresPlan:
 
 
 def gres_errors(plan: GresPlan, output: str) -> list[str]:
-    """How the devices in the output of `slurmd -G` differ from those of the plan, and its error messages.
+    """How the devices in the output of `slurmd -G` differ from the devices of the plan, and its error messages.
 
     Its exit status is 0 also for another type, for cores that the node does not have, and where nothing was detected.
     """
@@ -180,7 +180,7 @@ def gres_errors(plan: GresPlan, output: str) -> list[str]:
         actual = [(name, tuple(files.split(",")), cores) for name, _count, files, cores in read]
         differs = sorted(actual) != sorted(expected)
     else:
-        # The type in slurm.conf may be a part of the detected one, in which case slurmd prints that of slurm.conf.
+        # The type in slurm.conf may be a part of the detected one, in which case slurmd prints the type of slurm.conf.
         counts: Counter[str] = Counter()
         for name, count, _files, _cores_of in read:
             counts[name] += count
@@ -198,7 +198,7 @@ def gres_errors(plan: GresPlan, output: str) -> list[str]:
 def _shape_refusals(found: Found) -> Iterator[str]:
     """What is not of the form in which the modules return it, as a host can report anything."""
     if not _is_list(found.gpus, _GPUS) or not _is_list(found.topology, _GPUS * 4):
-        yield f"the facts of its GPUs are no list of up to {_GPUS} GPUs"
+        yield f"the facts of its GPUs are not a list of up to {_GPUS} GPUs"
         return
     for number, gpu in enumerate(found.gpus):
         wrong = _wrong_gpu(gpu)
@@ -216,7 +216,7 @@ def _wrong_gpu(gpu: Mapping[str, Any]) -> str:
     devices = gpu.get("mig_devices") or ()
     numbers = {"index": gpu.get("index"), "minor_number": gpu.get("minor_number")}
     if not _is_list(devices, _MIG_DEVICES):
-        return f"mig_devices that are no list of up to {_MIG_DEVICES} MIG devices"
+        return f"mig_devices that are not a list of up to {_MIG_DEVICES} MIG devices"
     for device in devices:
         if not _matches(_PROFILE, device.get("profile")):
             return f"the MIG profile {_shown(device.get('profile'))}"
@@ -284,7 +284,7 @@ def _slurmd_refusals(request: Request, found: Found) -> Iterator[str]:
     reported = _line_of(found.hardware)
     if not reported:
         program = request.slurmd[:132]
-        yield f"{program} cannot be run; slurm_gres_directory names where Slurm is installed, if not in PATH"
+        yield f"{program} cannot be run; slurm_gres_directory has to name the directory of Slurm if it is not in PATH"
     elif not _hardware(found.hardware):
         yield f"slurmd -C printed no node line: {reported}"
     elif _version(found.version) == (0, 0):
@@ -520,7 +520,7 @@ def _changes(_variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Ma
     return Plan(
         steps=steps,
         reasons=tuple(reasons[step] for step in steps),
-        warnings=(f"the node line is not written on {hosts}; run this again once reachable",) if hosts else (),
+        warnings=(f"the node line is not written on {hosts}; run this again once they are reachable",) if hosts else (),
         tasks={
             "line_hosts": [one["item"] for one in reached] if NODE_LINE in steps else [],
             "writes_gres_conf": GRES_CONF in steps,
@@ -535,7 +535,7 @@ def _read(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mappin
     if not errors and given["rc"] == 0:
         return Plan()
     reason = "; ".join(errors) or given["stderr"]
-    return Plan(refusals=(f"slurmd -G does not take the new {variables['slurm_gres_file']}: {reason}",))
+    return Plan(refusals=(f"slurmd -G rejects the new {variables['slurm_gres_file']}: {reason}",))
 
 
 PLANNER = Planner(

@@ -31,8 +31,8 @@ _CHECKSUM = re.compile(r"[0-9a-fA-F]{64}")
 _COMPONENT = re.compile(r"[a-z]\w*")
 # The first whose installer has no display driver, which would replace the one that is declared.
 _FIRST_CUDA_WITHOUT_DRIVER = (13, 1)
-# 1 is what NVIDIA's installers return where the host has to be rebooted, 3010 what Windows has for it. What was
-# installed is read back in any case.
+# NVIDIA's installers return 1 where the host has to be rebooted, Windows uses 3010 for it. The installed
+# version is read back in any case.
 _RETURN_CODES = (0, 1, 3010)
 _HARDWARE_ID = re.compile(r"VEN_10DE&DEV_([0-9A-F]{4})", re.IGNORECASE)
 
@@ -54,7 +54,7 @@ class WindowsPart:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """Those of the installer, by which it neither asks nor reboots."""
+        """The arguments of the installer, with which it neither asks nor reboots."""
         if self.name == CUDA:
             # The version is read back from nvcc.
             names = dict.fromkeys(("nvcc", *self.components)) if self.components else {}
@@ -192,7 +192,7 @@ def read_found(read: Mapping[str, Any]) -> WindowsFound:
 def _smi_document(output: str) -> tuple[Document | None, str]:
     """The document in nvidia-smi's output, or what it printed instead.
 
-    UTF-16 that Windows has taken for a code page is the text with a NUL behind each character.
+    UTF-16 that Windows has read as a code page is the text with a NUL behind each character.
     """
     text = output.replace("\0", "")
     try:
@@ -350,7 +350,7 @@ def _verify(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapp
 
 
 def _found(given: Mapping[str, Any]) -> WindowsFound:
-    """What a host has, by the results of the tasks in observe.yml; of a program that is not there that of its start."""
+    """The state of a host, from the results of observe.yml; a missing program has the result of its start."""
     headers = (one.get("content") or "" for one in given["headers"].get("results") or ())
     return read_found(
         {

@@ -65,7 +65,7 @@ class PyTorch:
         self.torch: Any = importlib.import_module("torch")
 
     def versions(self) -> Document:
-        """Versions of the framework and of what it was built with; `architectures` are those of its kernels."""
+        """Versions of the framework and of what it was built with; `architectures` are compiled into its kernels."""
         torch = self.torch
         cuda = torch.version.cuda
         distributed = getattr(torch, "distributed", None)

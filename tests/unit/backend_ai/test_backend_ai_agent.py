@@ -282,7 +282,7 @@ def test_only_the_environment_that_the_role_has_made_is_used() -> None:
         assert on_host(host)["data"] == {"directory": "/opt/backend.ai", "home": is_own}
     for recorded in ({}, {"directory": "/srv/agent"}):
         (refusal,) = on_host({"directory": True, "recorded": recorded})["refusals"]
-        assert refusal.startswith("/opt/backend.ai exists and was not made by this role")
+        assert refusal.startswith("/opt/backend.ai exists and was not created by this role")
 
 
 def test_a_new_configuration_is_verified_but_for_check_mode() -> None:
@@ -474,7 +474,7 @@ def test_an_agent_that_does_not_serve_is_not_ready() -> None:
             "INFO x\naiodocker.exceptions.DockerError: [500] no image\n",
             "aiodocker.exceptions.DockerError: [500] no image",
         ),
-        ("", "its log has no reason"),
+        ("", "its log shows no reason"),
     ):
         assert reported(log, None) == [f"the agent does not run: {reason}; see journalctl -u backend-ai-agent"]
 
@@ -502,7 +502,7 @@ def test_what_the_checker_cannot_use_is_named(output: str, causes: list[str]) ->
     printed = (FIXTURES / f"{output}.txt").read_text()
     assert list(failed_checks(printed)) == causes
     results = [{"rc": 0, "stdout": ""}, {"rc": int(bool(causes)), "stdout": printed, "stderr": "other"}]
-    expected = f"the agent's own checker does not take the new /etc/backend.ai/agent.toml: {'; '.join(causes)}"
+    expected = f"the agent's own checker rejects the new /etc/backend.ai/agent.toml: {'; '.join(causes)}"
     assert stage("checked", {"results": results}, {})["refusals"] == ([expected] if causes else [])
 
 

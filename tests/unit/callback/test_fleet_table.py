@@ -383,6 +383,6 @@ def test_a_host_that_cannot_be_read_is_named() -> None:
     assert [line.split()[-1] for line in lines[1:3]] == ["failed", "unreadable"]
     assert lines[-2] == "node2 failed: no"
     assert lines[-1] == (
-        "node1 cannot be read: what it returned has another form than its modules document: gpus[0] is 7, not a "
+        "node1 cannot be read: its result has another form than its modules document: gpus[0] is 7, not a "
         "dictionary; no module of this collection returns that: check who changed the host"
     )

@@ -347,5 +347,5 @@ def test_what_one_host_returned_never_ends_the_result_of_all(tmp_path: Path) -> 
     assert (read["honest"]["status"], read["honest"]["versions"]["driver"]["after"]) == ("ok", "580.1")
     failed = [host["message"] for host in read.values() if host["status"] == "failed"]
     assert len(failed) > 100
-    form = r"Read: what it returned has another form than its module documents: \S.*; no module of this collection .*"
+    form = r"Read: its result has another form than its module documents: \S.*; no module of this collection .*"
     assert all(re.fullmatch(form, message) for message in failed)

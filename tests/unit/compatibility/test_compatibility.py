@@ -252,8 +252,8 @@ def test_numbers_of_yaml_are_taken() -> None:
     ("asked", "message"),
     [
         ({"gpu": []}, "'gpu' is not a known key: use gpus, driver"),
-        ({"driver": "latest"}, "driver is 'latest', which is no version: write it as in '580'"),
-        ({"cuda": "13"}, "cuda is '13', which is no version: write it as in '13.0'"),
+        ({"driver": "latest"}, "driver is 'latest', which is not a version: write it as in '580'"),
+        ({"cuda": "13"}, "cuda is '13', which is not a version: write it as in '13.0'"),
         ({"cudnn": "9"}, "cudnn is '9'"),
         ({"kernel_modules": "free"}, "use open, proprietary or auto"),
         ({"compiler": "13"}, "write its name and version"),

@@ -62,7 +62,7 @@ def test_end_of_life(driver: str | None, today: str | None, expected: str | None
 
 @pytest.mark.parametrize("today", ["November", "2026-13-01", "22.11.2026"])
 def test_a_date_that_is_none_is_refused(today: str) -> None:
-    with pytest.raises(AnsibleFilterError, match=r"today is '.*', which is no date"):
+    with pytest.raises(AnsibleFilterError, match=r"today is '.*', which is not a date"):
         compatibility({"driver": "580", "today": today})
 
 

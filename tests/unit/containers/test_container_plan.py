@@ -294,7 +294,7 @@ def test_labels_of_an_image_have_nothing_removed(state: str, missing: str) -> No
     assert found["record"] == {}
     (note,) = found["notes"]
     assert note == (
-        f"{UNRECORDED}, and stays; remove it with docker rm --force training, or, where gpu.fleet has made it, "
+        f"{UNRECORDED}, and stays; remove it with docker rm --force training, or, if gpu.fleet created it, "
         "name it in gpu_containers_adopt"
     )
 
@@ -320,7 +320,7 @@ def test_a_container_that_another_user_has_put_in_place_of_ours_is_theirs() -> N
         assert found["obsolete"] == []
     (message,) = plan({}, containers=[labelled()], recorded=record_of_ours)["refusals"]
     assert message.endswith(
-        f"{UNRECORDED}; use another name, or remove it with docker rm --force training, or, where gpu.fleet has made "
+        f"{UNRECORDED}; use another name, or remove it with docker rm --force training, or, if gpu.fleet created "
         "it, name it in gpu_containers_adopt"
     )
 
@@ -364,7 +364,7 @@ def test_what_is_declared_differently_is_adopted_by_name_only() -> None:
 def test_a_container_without_a_record_is_not_run_by_two_engines() -> None:
     moved = {"engine": "podman"}
     (message,) = plan(moved, containers=[labelled()], images=[IMAGE])["refusals"]
-    assert "remove it with docker rm --force training, or, where gpu.fleet has made it" in message
+    assert "remove it with docker rm --force training, or, if gpu.fleet created it" in message
     assert names(plan(moved, containers=[labelled()], images=[IMAGE], adopt=["training"])) == ["training"]
 
 
@@ -387,7 +387,7 @@ def test_an_engine_that_does_not_respond_has_not_lost_its_containers() -> None:
     there = {**toolkit(), "runtimes": {"docker": {"installed": True}}}
     for state in ("present", "absent"):
         (message,) = plan(state=state, docker={}, container_toolkit=there, recorded=known)["refusals"]
-        assert message.startswith("docker does not list its containers, and this role has made training with it")
+        assert message.startswith("docker does not list its containers, and this role has created training with it")
         found = plan(state=state, docker={}, container_toolkit=there, recorded=known, check_mode=True)
         assert found["refusals"] == []
     # An engine that was removed has its containers again when it is installed again, until the role is removed.
@@ -452,7 +452,7 @@ def test_images_that_are_missing(images: Any, pull: list[str]) -> None:
         ({"engine": "lxc"}, "engine is 'lxc'; it takes docker or podman"),
         ({"gpus": []}, "gpus is []; it takes all, none, or a list"),
         ({"gpus": 0}, "gpus is 0; it takes all, none, or a list"),
-        ({"gpus": [7]}, f"no GPU or MIG device is 7; the host has {GPU}, {MIG}"),
+        ({"gpus": [7]}, f"there is no GPU or MIG device 7; the host has {GPU}, {MIG}"),
         ({"gpus": [1]}, f"GPU 1 is in MIG mode; request MIG devices instead; the host has {GPU}, {MIG}"),
         ({"ulimits": {"stack": "big"}}, "the limit stack in ulimits is 'big'; it takes a number"),
         (
@@ -460,8 +460,8 @@ def test_images_that_are_missing(images: Any, pull: list[str]) -> None:
             "env has NVIDIA_VISIBLE_DEVICES; take it out, since gpus requests",
         ),
         ({"jupyter": True, "env": {"JUPYTER_TOKEN": "a"}}, "env has JUPYTER_TOKEN; take it out, since jupyter makes"),
-        ({"jupyter": True, "user": "jovyan"}, "user is 'jovyan', and jupyter is set; give the user's number"),
-        ({"name": "database"}, "a container database exists that this role has not made"),
+        ({"jupyter": True, "user": "jovyan"}, "user is 'jovyan', and jupyter is set; give the number of the user"),
+        ({"name": "database"}, "a container database exists that this role did not create"),
     ],
 )
 def test_a_request_that_cannot_be_met(entry: Mapping[str, Any], refusal: str) -> None:
@@ -480,7 +480,7 @@ def test_all_of_no_gpu_is_refused_and_a_name_is_used_once() -> None:
     (message,) = plan({"gpus": "all"}, nvidia_smi={**SMI, "gpus": []})["refusals"]
     assert "gpus is all, and the host has no GPU or MIG device" in message
     assert plan({}, {})["refusals"] == [
-        "gpu_containers_declared has training 2 times; give each container a name of its own"
+        "gpu_containers_declared has training 2 times; give each container its own name"
     ]
 
 
@@ -504,7 +504,7 @@ def test_what_is_not_as_planned() -> None:
     assert failures(*declared, containers=after, obsolete={"docker": ["old"]}) == [
         "container bb is restarting, not running; see docker logs bb",
         "container cc is not there as declared; run the role again",
-        "container old is no longer declared, and still there; remove it with docker rm --force old",
+        "container old is no longer declared, but still exists; remove it with docker rm --force old",
     ]
 
 
@@ -593,7 +593,7 @@ def test_an_engine_that_cannot_be_used_is_the_only_refusal() -> None:
         "Docker cannot be reached: no socket; run the role gpu.fleet.docker first",
         "podman cannot be run: no podman; install the package podman, or set gpu_containers_engine to docker",
     ]
-    assert "no GPU or MIG device is 7" in stage("host", given, (facts, found), check_mode=True)["refusals"][0]
+    assert "there is no GPU or MIG device 7" in stage("host", given, (facts, found), check_mode=True)["refusals"][0]
     assert stage("host", variables(gpu_containers_engine="podman"), (facts, found))["refusals"] == []
 
 

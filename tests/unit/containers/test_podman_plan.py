@@ -110,7 +110,7 @@ def test_without_a_record_the_declared_container_is_recognized(version: str) -> 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_name_of_another_container_is_refused(version: str) -> None:
     (message,) = of_podman({"name": "unmanaged"}, podman=recorded(version))["refusals"]
-    assert message.startswith("gpu_containers_declared[0]: a container unmanaged exists that this role has not made")
+    assert message.startswith("gpu_containers_declared[0]: a container unmanaged exists that this role did not create")
     assert message.endswith("remove it with podman rm unmanaged")
 
 
@@ -238,7 +238,7 @@ def test_a_container_moves_to_the_other_engine_with_its_token() -> None:
         ("docker", "compare"),
     ]
     (message,) = of_podman({}, {"engine": "docker"})["refusals"]
-    assert message == "gpu_containers_declared has training 2 times; give each container a name of its own"
+    assert message == "gpu_containers_declared has training 2 times; give each container its own name"
 
 
 def test_a_name_is_taken_only_with_its_own_engine() -> None:
@@ -255,12 +255,12 @@ def test_a_name_is_taken_only_with_its_own_engine() -> None:
         (
             {"gpus": "all"},
             {"podman": {"version": "3.4.4"}},
-            "podman 3.4.4 gives containers no GPUs by CDI, 4.1 and newer does",
+            "podman 3.4.4 cannot give GPUs to containers through CDI, 4.1 and newer does",
         ),
         (
             {"gpus": "all"},
             {"container_toolkit": {**toolkit(), "cdi_specifications": []}},
-            "podman finds GPUs by a CDI specification, and the host has none; run the role",
+            "podman finds GPUs through a CDI specification, and the host has none; run the role",
         ),
         (
             {},

@@ -242,7 +242,7 @@ def test_which_engines_read_cdi_specifications(engine: str, package: str, versio
         ({"runtimes": ["crio"], "check_mode": True}, {}, "CRI-O is not installed"),
         ({"runtimes": ["podman"]}, {"podman": "3.4.4"}, "podman 3.4 does not support CDI, 4.1 and newer does"),
         ({"mode": "cdi"}, {"docker.io": "20.10.24"}, "Docker 20.10 does not support CDI, 25 and newer does"),
-        ({"runtimes": ["podman"], "mode": "legacy"}, ENGINES, "podman supports GPUs by CDI only"),
+        ({"runtimes": ["podman"], "mode": "legacy"}, ENGINES, "podman supports GPUs through CDI only"),
         (
             {"version": "1.18"},
             ENGINES,

@@ -307,7 +307,7 @@ REFUSED: dict[str, tuple[Case, str]] = {
     ),
     "a GPU that is not there": (
         Case({**OF_HOST, "smoke_requests": [[7]]}, tasks="smoke_test"),
-        f"host: no GPU or MIG device is 7; the host has {GPU}, {SECOND}",
+        f"host: there is no GPU or MIG device 7; the host has {GPU}, {SECOND}",
     ),
     "no GPUs": (Case(OF_HOST, smi=NO_DRIVER, tasks="smoke_test"), "host: nvidia-smi is not installed"),
     "other GPUs": (

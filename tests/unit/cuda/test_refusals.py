@@ -260,7 +260,11 @@ REFUSALS: dict[str, Case] = {
             "nvidia_container_toolkit_mode": "legacy",
         },
         ("el9", "", None),
-        ["podman is not installed", "podman supports GPUs by CDI only", "nvidia_container_toolkit_version is latest"],
+        [
+            "podman is not installed",
+            "podman supports GPUs through CDI only",
+            "nvidia_container_toolkit_version is latest",
+        ],
     ),
     "limit and variable of a container": (
         "gpu_containers",

@@ -131,7 +131,7 @@ def test_mig_that_is_still_on_is_a_failure_before_the_driver_goes(tmp_path: Path
     hosts = {"off": declared_mig("disabled"), "on": declared_mig("enabled")}
     done = decommission(tmp_path, {name: (found, CONFIRMED) for name, found in hosts.items()})
     assert done.failure("off") == "", done.output
-    assert "MIG is still on, on GPU-0, GPU-1; the driver and the records stay" in done.failure("on"), done.output
+    assert "MIG is still on for GPU-0, GPU-1; the driver and the records stay" in done.failure("on"), done.output
     assert "package_transaction" not in done.modules["on"]
 
 

@@ -20,7 +20,12 @@ pytestmark = pytest.mark.plays
 TASKS = ROOT / "playbooks" / "decommission_tasks"
 OURS = ("ansible", "checkout", "collections", "venv")
 # What needs systemd, or has a path that no variable changes.
-ELSEWHERE = ("Stop the timer", "Remove its settings and units", "Have systemd discard")
+ELSEWHERE = (
+    "Stop the timer",
+    "Remove its settings and units",
+    "Reload systemd without the units",
+    "Reset the failed state of the last run",
+)
 
 
 def plays(tmp_path: Path, directory: Path, systemctl: str = "echo inactive", **variables: Any) -> str:

@@ -174,7 +174,7 @@ def test_settings_of_imex_have_a_socket_that_its_unit_may_write() -> None:
         ({"SERVER_PORT": 0}, "it takes a port from 1 to 65535"),
         ({"IMEX_CMD_PORT": "70000"}, "it takes a port from 1 to 65535"),
         ({"SERVER_PORT": 50000, "IMEX_CMD_PORT": 50000}, "the same port for SERVER_PORT and IMEX_CMD_PORT"),
-        ({"server_port": 1}, "no setting of IMEX' config.cfg"),
+        ({"server_port": 1}, "not a setting of IMEX' config.cfg"),
         ({"IMEX_NODE_CONFIG_FILE": "/tmp/x"}, "or is the role's"),
         ({"LOG_LEVEL": "4\nDAEMONIZE=0"}, "of one line"),
         ({"LOG_LEVEL": [4]}, "of one line"),
@@ -199,7 +199,7 @@ def test_the_domain_of_the_inventory_is_the_list_unless_one_is_declared() -> Non
 @pytest.mark.parametrize(
     ("asked", "fabric", "message"),
     [
-        (["peermem"], {"peermem": "stub"}, "install DOCA-OFED first, or take peermem away"),
+        (["peermem"], {"peermem": "stub"}, "install DOCA-OFED first, or remove peermem"),
         # Built again with the driver, or not known before.
         (["peermem"], {"peermem": "stub", "ofed": "24.10-1.1.4"}, ""),
         (["peermem"], {"peermem": "built"}, ""),

@@ -200,7 +200,7 @@ def test_modules_of_which_no_file_is_known() -> None:
     listed = "kmod-nvidia-open 610.43.02-2.el9\nnvidia-driver-cuda 610.43.02-1.el9\n"
     found = plan(ALMA, listed)
     assert (found["reasons"], found["version"]) == ([], "610.43.02")
-    assert "for which kernel kmod-nvidia-open 610.43.02-2.el9 has modules is not known" in found["unknowns"]
+    assert "the kernel that kmod-nvidia-open 610.43.02-2.el9 has modules for is not known" in found["unknowns"]
 
 
 def test_hostile_lists_of_files() -> None:

@@ -173,7 +173,7 @@ def test_what_crio_does_not_take_is_reported_and_not_written(run: Any, host: Pat
     (host / "etc" / "crio.conf.d" / "20-mine.conf").write_text("# broken\n")
     result = run()
     assert result["failed"] is True
-    assert "CRI-O does not take its configuration: unable to decode configuration" in result["msg"]
+    assert "CRI-O rejects its configuration: unable to decode configuration" in result["msg"]
     assert _names(host) == ["10-crio.conf", "20-mine.conf"]
 
 

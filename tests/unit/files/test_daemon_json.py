@@ -118,7 +118,7 @@ def test_a_fifo_is_refused_at_once(run: Any, place: Path) -> None:
     place.parent.mkdir()
     os.mkfifo(place)
     result = run(options={"debug": True})
-    assert result["failed"] is True and f"{place}" in result["msg"] and "it is no regular file" in result["msg"]
+    assert result["failed"] is True and f"{place}" in result["msg"] and "it is not a regular file" in result["msg"]
 
 
 def test_a_file_as_desired_is_not_rewritten_in_another_format(run: Any, place: Path) -> None:

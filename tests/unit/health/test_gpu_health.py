@@ -740,6 +740,6 @@ def test_a_file_system_that_the_kernel_made_read_only(options: str, host: Health
     host.write("/proc/self/mountinfo", f"22 1 8:2 / /var rw,relatime shared:1 - ext4 /dev/sda2 {options}\n")
     result = host.check()
     assert (result["verdict"], result["remedy"], rows(result)) == ("warn", "inspect", {"file_system_read_only"})
-    assert "/var (ext4): mounted to be written, and read-only" in result["findings"][0]["message"]
+    assert "/var (ext4): mounted read-write, but read-only now" in result["findings"][0]["message"]
     host.write("/run/.containerenv", "")
     assert host.check()["verdict"] == "ok"

@@ -205,7 +205,7 @@ SERVER = 'Error pulling image a:b - 500 Server Error ("Get "https://nvcr.io/v2/"
             {"msg": SERVER},
             "",
             (
-                "no container was run, which is no verdict about the GPUs: the registry cannot be reached, and the "
+                "no container was run, so there is no verdict about the GPUs: the registry cannot be reached, and the "
                 f'image {IMAGE} was not pulled (Get "https://nvcr.io/v2/": dial tcp: i/o timeout); set gpu_health_'
             ),
         ),

@@ -709,7 +709,7 @@ def test_acs_between_gpu_and_adapter(sysfs: Sysfs) -> None:
     findings, _ports = sysfs.check()
     assert findings == {
         "gpudirect_redirected": "ACS of PCI bridge 0000:22:00.0 (between mlx5_1 (0000:24:00.0) and GPU "
-        "00000000:23:00.0) sends what GPUs and adapters exchange through the CPU; disable it in the firmware"
+        "00000000:23:00.0) sends traffic between GPUs and adapters through the CPU; disable it in the firmware"
     }
     # What a guest sees of the bus is not the bus.
     assert sysfs.check(virtualization_mode="pass_through")[0] == {}

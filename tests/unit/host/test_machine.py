@@ -146,8 +146,8 @@ def machine(kind: str = "", dgx: str = "", loaded: str = "", **others: Any) -> d
 @pytest.mark.parametrize(
     ("kind", "text"),
     [
-        ("wsl", "WSL 2, whose driver is that of Windows: install NVIDIA's driver there"),
-        ("lxc", "container of LXC, whose kernel modules are those of its host: run the role on the host"),
+        ("wsl", "WSL 2, which uses the driver of Windows: install NVIDIA's driver there"),
+        ("lxc", "LXC container, which uses the kernel modules of its host: run the role on the host"),
         ("jetson", "Jetson, whose driver is part of its kernel and comes with JetPack"),
     ],
 )
@@ -162,9 +162,7 @@ def test_no_driver_is_installed_where_the_kernel_is_anothers(kind: str, text: st
 
 def test_dgx_os_keeps_its_driver_and_takes_none_of_another_repository() -> None:
     (refusal,) = driver(machine(dgx="7.1.0"), nvidia_driver_source="cuda_repository")["refusals"]
-    assert refusal.startswith(
-        "this is DGX OS 7.1.0, which has driver, Fabric Manager and their repositories of its own"
-    )
+    assert refusal.startswith("this is DGX OS 7.1.0, which brings its own driver, Fabric Manager and repositories")
     assert "set nvidia_driver_source to distribution" in refusal
     assert driver(machine(dgx="7.1.0"), nvidia_driver_source="distribution")["refusals"] == []
     kept = driver(machine(dgx="7.1.0", loaded="580.178.04"), nvidia_driver_version="580")
@@ -181,7 +179,7 @@ def repository(host: dict[str, Any], name: str, **variables: Any) -> list[str]:
 
 def test_dgx_os_gets_no_second_repository_with_drivers() -> None:
     (refusal,) = repository(machine(dgx="6.3.1"), "cuda")
-    assert refusal.startswith("this is DGX OS 6.3.1, which has NVIDIA's packages in repositories of its own")
+    assert refusal.startswith("this is DGX OS 6.3.1, which has its own repositories of NVIDIA's packages")
     assert "take out the roles that need this one (cuda, cudnn, nvidia_repository)" in refusal
     assert repository(machine(dgx="6.3.1"), "container_toolkit") == []
     assert repository(machine(), "cuda") == []

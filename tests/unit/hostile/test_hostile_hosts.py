@@ -292,7 +292,7 @@ def test_nothing_that_a_host_returns_reaches_the_controller_or_another_host(tmp_
         refused = [line for line in done.output.splitlines() if ": failing: cannot run a module: x 1|RUNNING" in line]
         assert len(refused) >= 1 and not [line for line in refused if "\x1b" in line]
         for name in ("types", "deep"):
-            assert f"{name}: what its modules have returned cannot be used (" in done.output
+            assert f"{name}: the results of its modules cannot be used (" in done.output
     if playbook == "upgrade":
         states = {path.stem: json.loads(path.read_text())["step"] for path in (tmp_path / "written/hosts").iterdir()}
         served = ("aimed", "control", "honest", "large")

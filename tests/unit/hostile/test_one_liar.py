@@ -372,7 +372,7 @@ def test_the_reports_of_health() -> None:
                 write(lie.document).encode()
             except AnsibleFilterError as error:
                 refused += 1
-                assert re.search(r"takes the result of gpu.fleet.gpu_health, of which \S+ ", str(error)), lie.name
+                assert re.search(r"takes the result of gpu.fleet.gpu_health: \S+ ", str(error)), lie.name
         for stage in ("verdict", "reports"):
             try:
                 role_plan.planned("gpu_health", stage, {}, {}, {"verdict": lie.document, "host": LIAR})

@@ -393,11 +393,11 @@ REFUSED: Iterable[tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any],
     (smi(H200), {}, {"taint": "gpu:NoExec"}, "NoSchedule, PreferNoSchedule or NoExecute"),
     (smi(H200), {}, {"gpus_by": "dra_driver", "dra_image": "a:b"}, "kubernetes_node_dra_driver_image is 'a:b'"),
     (smi(H200), {}, {"gpus_by": "dra_driver", "dra_version": "-"}, "kubernetes_node_dra_driver_version is '-'"),
-    (smi(H200), HOOK, {"gpus_by": "dra_driver"}, "which gives devices by CDI"),
+    (smi(H200), HOOK, {"gpus_by": "dra_driver"}, "which gives devices through CDI"),
     (smi(H200), {}, {"gpus_by": "dra_driver", "time_slicing": {"nvidia.com/gpu": 2}}, "is of the device plugin"),
     # A node would have both.
     (smi(H200), {}, {"gpus_by": "dra_driver", "labels": {PLUGIN_LABEL: "none-cdi-cri"}}, "set kubernetes_node_gpus_by"),
-    (smi(H200), {}, {"labels": {DRA_LABEL: "true"}}, "a node has one of them"),
+    (smi(H200), {}, {"labels": {DRA_LABEL: "true"}}, "a node has only one of them"),
 ]
 
 
@@ -484,7 +484,7 @@ def test_what_the_cluster_has_is_compared_with_the_plan() -> None:
     del node["metadata"]["labels"]["nvidia.com/mig-3g.71gb.count"]
     plugin["spec"]["template"]["spec"]["containers"][0]["image"] += "-old"
     (found,) = unapplied(planned, [plugin, node])
-    prefix = "node gpu1.example.com of Kubernetes: the cluster has not taken what was applied: "
+    prefix = "node gpu1.example.com of Kubernetes: the cluster did not accept the manifests: "
     assert found.startswith(prefix)
     assert [text.split(" is ")[0] for text in found.removeprefix(prefix).split("; ")] == [
         "RuntimeClass nvidia does not exist",
@@ -601,7 +601,7 @@ V100 = {**H200, "name": "Tesla V100-SXM2-16GB", "architecture": "volta", "mig_ca
         (smi(H200), {"compute_mode": "default"}, "gpu_state_compute_mode is default"),
         (smi(H200), {"mig_strategy": "mixed"}, "has no MPS with the strategy mixed"),
         (LAYOUTS["single"], {}, "on GPUs in MIG mode (0"),
-        (smi(H200), {"mps": {"nvidia.com/mig-1g.18gb": 2}}, "has MPS for whole GPUs alone"),
+        (smi(H200), {"mps": {"nvidia.com/mig-1g.18gb": 2}}, "supports MPS for whole GPUs only"),
         (smi(H200), {"mps": {"nvidia.com/gpu": 1}}, "kubernetes_node_mps has 1 for nvidia.com/gpu"),
         (smi(H200), {"mps": {"nvidia.com/gpu": 49}}, "has 49 replicas, and GPU 0 (NVIDIA H200) takes 48"),
         (smi(V100), {"mps": {"nvidia.com/gpu": 17}}, "takes 16"),

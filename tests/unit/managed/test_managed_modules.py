@@ -113,7 +113,7 @@ DRIFTS: dict[str, tuple[Change, str, str, str]] = {
         lambda host: host.write(LIST, "# x\ndeb https://developer.download.nvidia.com/a /\n"),
         "line",
         LIST,
-        f"{LIST} has the line, and must not: deb https://developer.download.nvidia.com/a /",
+        f"{LIST} has the line, but must not: deb https://developer.download.nvidia.com/a /",
     ),
     "JSON value": (
         lambda host: host.write(DAEMON, '{"features": {"cdi": false}}'),
@@ -373,7 +373,7 @@ UNMET: dict[str, tuple[dict[str, Any], str]] = {
     "lines": ({"lines": {"/etc/modules": ["nvidia"]}}, "/etc/modules lacks the line: nvidia"),
     "absent_lines": (
         {"absent_lines": {"/etc/modules": ["^ib"]}},
-        "/etc/modules has the line, and must not: ib_umad",
+        "/etc/modules has the line, but must not: ib_umad",
     ),
     "json_values": ({"json_values": {DAEMON: {"debug": True}}}, f"{DAEMON} has false at debug, not true"),
     "packages": ({"packages": ["none"]}, "none is not installed"),

@@ -248,7 +248,7 @@ def test_no_driver(tmp_path: Path) -> None:
         (["1g.18gb+me"] * 2, "maximum of 1"),
         (["3g.71gb:0", "2g.35gb:2"], "overlaps"),
         (["3g.71gb:1"], "it starts at 0, 4"),
-        (["1g.18gb:x"], "after the colon"),
+        (["1g.18gb:x"], "follows the colon"),
         (["1G.18GB"], "did you mean '1g.18gb'"),
         (["5c.7g.141gb"], "no compute instance of 7g.141gb"),
         ("1g.18gb", "a list of profile names or a map"),

@@ -150,7 +150,7 @@ def test_empty_gpus_is_an_error_that_names_it(
         (["1g.18gb"] * 1_000_000, "at most 1024 profiles"),
         (["1g.18gb:" + "9" * 5000], "no GPU has so many memory slices"),
         (["1g.18gb:256"], "no GPU has so many memory slices"),
-        (["1g.18gb:\uff10"], "after the colon"),
+        (["1g.18gb:\uff10"], "follows the colon"),
         (["\uff11g.18gb"], "is not a MIG profile name"),
         (["1g." + "9" * 5000 + "gb"], "is not a MIG profile name"),
         (["0c.999999999g.1gb"], "is not a MIG profile name"),

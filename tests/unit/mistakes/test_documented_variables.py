@@ -54,7 +54,7 @@ ELSEWHERE = (
     "the mock host has no result of",
     "gpu_fleet_expected_gpus is 8",
     "docker-ce would remove",
-    "no GPU or MIG device is ",
+    "there is no GPU or MIG device ",
     "which this node does not have",
     "not by this role, and does not fit: version",
     "Could not find or access '/etc/gpu-fleet/kubeconfig'",

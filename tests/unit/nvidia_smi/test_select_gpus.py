@@ -158,7 +158,7 @@ NAMES = [
     ("[?ecc_mode == 'enabled'].uuid", 3, "ecc_mode_current"),
     ("[].{host: host, model: naem}", 24, "do you mean name"),
     ("sort_by(@, &pci_busid)[].name", 13, "pci_bus_id"),
-    ("[?starts_with(product, 'T')]", 15, "product is no reading of a GPU"),
+    ("[?starts_with(product, 'T')]", 15, "product is not a reading of a GPU"),
     ("[].mig_devices[].profil", 18, "do you mean profile"),
 ]
 

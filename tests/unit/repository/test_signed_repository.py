@@ -442,14 +442,14 @@ def test_a_failure_after_a_change_reports_what_was_changed(server: Server) -> No
     [
         ({"title": "a\nTrusted: yes"}, "repository.title: "),
         ({"url": "https://x/\nTrusted: yes"}, "repository.url: it is not a URL"),
-        ({"url": "ftp://x/"}, "repository.url: 'ftp://x/' is no URL"),
+        ({"url": "ftp://x/"}, "repository.url: 'ftp://x/' is not a URL"),
         ({"id": "a b"}, "repository.id: "),
         ({"exclude": ["a\nPin: x"]}, "repository.exclude: "),
         ({"fingerprints": ["3BF863CC"]}, "repository.fingerprints: '3BF863CC' is not a fingerprint"),
         ({"fingerprints": []}, "repository.fingerprints: it has to name"),
         ({"source_file": "x.sources"}, "repository.source_file: 'x.sources' is not an absolute path"),
         ({"old_packages": ["--force"]}, "repository.old_packages: "),
-        ({"old_line": "("}, "repository.old_line: it is no regular expression"),
+        ({"old_line": "("}, "repository.old_line: it is not a regular expression"),
         ({"key_url": ""}, "repository.key_url: "),
     ],
 )

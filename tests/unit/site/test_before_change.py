@@ -26,7 +26,7 @@ WITHOUT_ENGINE: Mapping[str, Any] = {
 }
 SMI, CLI, SNAP = "/usr/bin/nvidia-smi", "/usr/bin/nvidia-container-cli", "/snap/docker/current"
 LATE: Mapping[str, tuple[str, Mapping[str, Any], Mapping[str, Any], str]] = {
-    "enroot: of another package manager": ("enroot", RPM, {}, "enroot.rpm is no package of a host with apt"),
+    "enroot: of another package manager": ("enroot", RPM, {}, "enroot.rpm is not a package for a host with apt"),
     "enroot: no namespaces": ("enroot", {}, {"sysctl": "user.max_user_namespaces = 0\n"}, "no user can start"),
     "enroot: no container CLI": ("enroot", {}, {"files": [SMI]}, f"there is no {CLI}"),
     "slurm_gres: no slurmd": ("slurm_gres", {}, {"slurmd -C": ""}, "slurmd cannot be run"),
@@ -43,9 +43,14 @@ LATE: Mapping[str, tuple[str, Mapping[str, Any], Mapping[str, Any], str]] = {
         "gpu_workload",
         {"gpu_workload_tests": [{"framework": "pytorch", "gpus": [9]}]},
         {},
-        "no usable GPU or MIG device is 9",
+        "there is no usable GPU or MIG device 9",
     ),
-    "containers: no such GPU": ("gpu_containers", {"gpu_containers_declared": [LAB]}, {}, "no GPU or MIG device is"),
+    "containers: no such GPU": (
+        "gpu_containers",
+        {"gpu_containers_declared": [LAB]},
+        {},
+        "there is no GPU or MIG device",
+    ),
     "containers: no Docker": ("gpu_containers", {"gpu_containers_declared": [LAB]}, {}, "Docker cannot be reached"),
     "kubernetes: time slices of MIG": (
         "kubernetes_node",
@@ -100,5 +105,5 @@ def test_a_gpu_that_does_not_respond_keeps_no_other_role_from_the_host() -> None
 def test_no_module_of_a_role_runs_on_a_host_that_a_later_role_refuses(tmp_path: Path) -> None:
     given = {"gpu_fleet_roles": ["nvidia_driver", "enroot"], **RPM}
     run = run_site(tmp_path, {"gpu1": (BARE, given)})
-    assert "enroot.rpm is no package of a host with apt" in run.failure("gpu1")
+    assert "enroot.rpm is not a package for a host with apt" in run.failure("gpu1")
     assert run.modules["gpu1"] == ["host_facts"]

@@ -81,7 +81,7 @@ def test_one_short_refusal_has_all_names_and_how_it_is_turned_off() -> None:
     [refusal] = NAMES.refusals(["docker_sate", "gpu_state_foo"])
     assert refusal.startswith("gpu.fleet has no variable docker_sate (for docker_state?), gpu_state_foo")
     assert refusal.endswith(
-        "correct or remove it, or set gpu_fleet_strict_variables to false where something else reads it"
+        "correct or remove it, or set gpu_fleet_strict_variables to false if something else reads it"
     )
     many = [f"gpu_fleet_{'x' * 400}{number}" for number in range(200)]
     assert len(NAMES.refusals(many)[0]) < 1500

@@ -300,8 +300,11 @@ def test_the_file_changes_with_the_devices_also_where_slurmd_detects_them() -> N
         ({"hardware": "slurmd: error: no\n"}, "slurmd -C printed no node line: slurmd: error: no"),
         ({"version": ""}, "slurmd -V printed no version: nothing"),
         ({"directory": "opt/slurm"}, "slurm_gres_directory is opt/slurm, and has to be an absolute path"),
-        ({"hardware": ""}, "slurmd cannot be run; slurm_gres_directory names where Slurm is installed, if not in PATH"),
-        ({"hardware": "", "directory": "/opt/x"}, "/opt/x/sbin/slurmd cannot be run; slurm_gres_directory names where"),
+        (
+            {"hardware": ""},
+            "slurmd cannot be run; slurm_gres_directory has to name the directory of Slurm if it is not in PATH",
+        ),
+        ({"hardware": "", "directory": "/opt/x"}, "/opt/x/sbin/slurmd cannot be run; slurm_gres_directory has to name"),
         ({"node_parameters": {"Gres": "gpu:1"}}, "slurm_gres_node_parameters has Gres"),
         ({"node_parameters": {"Weight 1": "2"}}, "slurm_gres_node_parameters has Weight 1"),
         ({"node_parameters": {"Reason": "a b"}}, "the value of Reason has a space"),
@@ -320,9 +323,9 @@ def test_the_file_changes_with_the_devices_also_where_slurmd_detects_them() -> N
         ({"topology": near("0-65536")}, "'GPU0' has the CPU affinity '0-65536'; it takes CPUs up to 65535"),
         ({"topology": near("0-9,0-9")}, "'GPU0' has the CPU affinity '0-9,0-9'; it takes CPUs up to 65535"),
         ({"topology": near(["0"])}, "'GPU0' has the CPU affinity no text; it takes"),
-        ({"topology": {"GPU0": 1}}, "the facts of its GPUs are no list of up to 256 GPUs"),
-        ({"gpus": [gpu(0)] * 257}, "the facts of its GPUs are no list of up to 256 GPUs"),
-        ({"gpus": ["GPU 0"]}, "the facts of its GPUs are no list of up to 256 GPUs"),
+        ({"topology": {"GPU0": 1}}, "the facts of its GPUs are not a list of up to 256 GPUs"),
+        ({"gpus": [gpu(0)] * 257}, "the facts of its GPUs are not a list of up to 256 GPUs"),
+        ({"gpus": ["GPU 0"]}, "the facts of its GPUs are not a list of up to 256 GPUs"),
         ({"gpus": [gpu(0, minor_number="0\nNodeName=x")]}, "GPU 0 have the minor_number '0\\nNodeName=x'"),
         ({"gpus": [gpu(0, minor_number=10**30)]}, "the facts of GPU 0 have the minor_number 1000000"),
         ({"gpus": [{**gpu(0), "index": "0"}]}, "the facts of GPU 0 have the index '0'"),
@@ -333,7 +336,7 @@ def test_the_file_changes_with_the_devices_also_where_slurmd_detects_them() -> N
             "GPU 0 have the MIG profile '1g.18gb File=/dev/sda'",
         ),
         ({"gpus": [split(1, "2/../../x")]}, "GPU 0 have the gpu_instance_id '2/../../x'"),
-        ({"gpus": [split(1, *range(65))]}, "mig_devices that are no list of up to 64 MIG devices"),
+        ({"gpus": [split(1, *range(65))]}, "mig_devices that are not a list of up to 64 MIG devices"),
         ({"gpus": [gpu(0, error="lost\x1b[2J\n" * 1000)]}, "GPU 0 does not respond: lost [2J lost"),
     ],
 )
@@ -367,7 +370,7 @@ UNCHANGED = {"lines": [], "present": "a", "planned": "a", "restart": ""}
             },
             ["write_node_line"],
             ["gpu1"],
-            ["the node line is not written on gpu2; run this again once reachable"],
+            ["the node line is not written on gpu2; run this again once they are reachable"],
         ),
         # An interrupted run has written the file, and slurmd has not read it: jobs may run.
         ({"restart": "slurmd.service was started before the last change"}, ["restart_slurmd"], [], []),
@@ -387,4 +390,4 @@ def test_a_file_that_slurmd_does_not_take_is_refused() -> None:
     assert stage("read", {**read, "stdout": printed}, variables)["refusals"] == []
     for wrong in ({"stdout": ""}, {"stdout": printed, "rc": 1, "stderr": "no"}):
         (refusal,) = stage("read", {**read, **wrong}, variables)["refusals"]
-        assert refusal.startswith("slurmd -G does not take the new /etc/slurm/gres.conf: ")
+        assert refusal.startswith("slurmd -G rejects the new /etc/slurm/gres.conf: ")

@@ -42,9 +42,7 @@ def test_a_host_without_slurmd_is_refused_by_name(tmp_path: Path) -> None:
         "tasks": [{"block": [_tasks("plan.yml")], "rescue": [show]}],
     }
     printed = run_play(tmp_path, play)
-    assert (
-        f"localhost: {tmp_path}/slurm/sbin/slurmd cannot be run; slurm_gres_directory names where Slurm is" in printed
-    )
+    assert f"localhost: {tmp_path}/slurm/sbin/slurmd cannot be run; slurm_gres_directory has to name" in printed
 
 
 _SCONTROL = "command /opt/slurm/bin/scontrol"
@@ -131,7 +129,7 @@ def test_a_node_that_is_down_does_not_take_others_with_it(tmp_path: Path) -> Non
         "tasks": [{"ansible.builtin.set_fact": known}, _tasks("predict.yml"), _tasks("configure.yml")],
     }
     printed = run_play(tmp_path, play, inventory=inventory)
-    assert "gpu1: the node line is not written on gpu2; run this again once reachable" in printed
+    assert "gpu1: the node line is not written on gpu2; run this again once they are reachable" in printed
     # Predicted and written on each other one.
     assert (tmp_path / "gpu3" / "modules").read_text().split() == ["lineinfile"] * 2
     assert (tmp_path / "gpu1" / "modules").read_text().split().count("lineinfile") == 2

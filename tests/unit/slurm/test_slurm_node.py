@@ -97,7 +97,7 @@ def test_a_job_that_is_cleaned_up_keeps_the_node_busy(version: str) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_name_of_a_job_is_no_row(version: str) -> None:
     """Real jobs named `x<newline>6|RUNNING|root|y` and, one that has ended, `done<newline>9999|RUNNING|root|z`."""
-    with pytest.raises(ChangeError, match=r"squeue printed a line that is no job: '1\|CANCELLED\|root\|job.sh'"):
+    with pytest.raises(ChangeError, match=r"squeue printed a line that is not a job: '1\|CANCELLED\|root\|job.sh'"):
         parse_jobs(recorded(version, "squeue_names"))
     assert {"6|RUNNING|root|y", "9999|RUNNING|root|z"} < set(recorded(version, "squeue_names").splitlines())
     every = recorded(version, "squeue_all")
@@ -112,7 +112,7 @@ def test_the_name_of_a_job_is_no_row(version: str) -> None:
     "identifier", ["", "x", "-u", "1 2", "--user=ann", "1_", "1_[", "1_[a]", "1+", "1_1_1", "\u0661"]
 )
 def test_an_id_that_is_none_is_refused(identifier: str) -> None:
-    with pytest.raises(ChangeError, match="squeue printed a line that is no job"):
+    with pytest.raises(ChangeError, match="squeue printed a line that is not a job"):
         parse_jobs(f"{identifier}|RUNNING|ann\n")
 
 

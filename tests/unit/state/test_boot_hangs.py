@@ -189,5 +189,5 @@ def test_a_long_timeout_leaves_mig_its_time(host: StateHost, monkeypatch: pytest
     run = _boot(host, monkeypatch, lambda words: "-pl" in words, timeout=300.0)
     assert run.divided() == list(ALL)
     assert run.failed == [0] and run.left_out == [list(range(1, 16))], "two calls have taken all of the time"
-    assert f"what came before took 390 s, and the boot has to go on; {AGAIN}" in run.boot.failures[-1]
+    assert f"the earlier steps took 390 s, and the boot has to continue; {AGAIN}" in run.boot.failures[-1]
     assert run.seconds <= boot_entry.WORK_SECONDS

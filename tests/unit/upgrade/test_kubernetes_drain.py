@@ -255,7 +255,7 @@ def test_a_busy_node_is_explained_by_its_pods() -> None:
         '403 admission webhook "guard" denied the request: 401 Unauthorized, conflict with a disruption budget',
         '500 Internal error occurred: failed calling webhook "guard": Post "https://10.0.0.1/": net/http: timed out',
     ):
-        assert "; see why, with whoever runs this webhook" in explained("refused", message)
+        assert "; ask whoever runs this webhook" in explained("refused", message)
 
 
 def test_a_node_that_is_not_ready_or_not_there_is_named() -> None:

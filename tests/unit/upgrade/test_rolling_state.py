@@ -140,7 +140,8 @@ def test_a_host_that_another_run_has_drained_is_refused_until_it_is_taken_over()
     assert (plan["order"], set(plan["held"])) == (["b"], {"a", "c"})
     assert plan["held"]["a"] == (
         f"the run {other} of gpu.fleet has drained it (upgrade), perhaps from another controller or with another "
-        "gpu_fleet_upgrade_directory: let that run end, or continue it there. Where nobody continues it, take its "
+        "gpu_fleet_upgrade_directory: wait for that run to end, or continue it there. Where nobody continues it, "
+        "take its "
         f"nodes over with gpu_fleet_upgrade_take_over: {other}"
     )
     assert f"a is refused: {plan['held']['a']}" in plan["lines"]

@@ -219,7 +219,7 @@ def test_18_trays_without_a_driver_are_one_batch(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("found", "given", "message"),
     [
-        (bare(TRAY), {}, "name the domain by gpu_fleet_nvlink_domain on all of them"),
+        (bare(TRAY), {}, "name the domain with gpu_fleet_nvlink_domain on all of them"),
         (
             bare(TRAY),
             {"gpu_fleet_nvlink_domain": "rack7", "nvidia_driver_imex_address": "10.0.7.1"},

@@ -164,7 +164,10 @@ def test_package_indexes() -> None:
         ({"virtualenv": "/opt/a"}, "virtualenv and requirements belong together"),
         ({"requirements": ["torch"]}, "virtualenv and requirements belong together"),
         ({"archive": "/tmp/a.tar"}, "has archive, which is a file that the image is loaded from, and no image"),
-        ({"gpus": [7]}, f"no usable GPU or MIG device is 7; the host has GPU-{FIRST} (GPU 0), GPU-{SECOND} (GPU 1)"),
+        (
+            {"gpus": [7]},
+            f"no usable GPU or MIG device 7; the host has GPU-{FIRST} (GPU 0), GPU-{SECOND} (GPU 1)",
+        ),
     ],
 )
 def test_a_request_that_cannot_be_met(test: Mapping[str, Any], refusal: str) -> None:
@@ -350,7 +353,7 @@ def test_what_pytorch_printed_on_two_real_gpus() -> None:
 def test_a_document_that_another_program_of_the_image_prints_is_a_reason(changed: Mapping[str, Any]) -> None:
     verdict = judged(printed(**changed))
     (reason,) = verdict["reasons"]
-    assert reason.startswith("PyTorch of python3: what it printed as the result is not of this version")
+    assert reason.startswith("PyTorch of python3: its result is not from this version")
     assert not verdict["ok"] and verdict["devices"] is None
 
 
@@ -364,7 +367,7 @@ def test_a_reason_is_one_line_whatever_the_image_prints() -> None:
 def test_what_the_tasks_refuse_later() -> None:
     found = [{"item": "/opt/a", "stat": {"exists": True}}, {"item": "/opt/b", "stat": {"exists": False}}]
     [existing] = later("environments", found=found).refusals
-    assert existing.startswith("/opt/a exists and was not made by this role; use another virtualenv")
+    assert existing.startswith("/opt/a exists and was not created by this role; use another virtualenv")
     results = [
         {"item": {"name": "PyTorch of /opt/a"}, "msg": "ERROR: No matching distribution found for no-such"},
         {"item": {"name": "PyTorch of /opt/b"}, "changed": True},

@@ -32,7 +32,7 @@ _BOOT_MIB = 200
 def kernels(request: Request, host: Host, default: str, files: Iterable[str]) -> dict[str, Any]:
     """The kernel that boots next, and all that need modules: they must exist before a reboot.
 
-    `default` is what grubby prints, `files` are those of kernels in /boot.
+    `default` is what grubby prints, `files` are the kernels in /boot.
     """
     found = _DEFAULT_KERNEL.search(default)
     names = sorted((re.sub("^.*/vmlinuz-", "", path) for path in files), key=_kernel_key)
@@ -104,7 +104,7 @@ def disk_space(request: Request) -> list[dict[str, Any]]:
 
 
 def problems(request: Request, host: Host, reasons: Sequence[str], found: Mapping[str, Any]) -> Iterator[str]:
-    """Why the driver cannot be installed; `reasons` are those of its packages.
+    """Why the driver cannot be installed; `reasons` are about its packages.
 
     `disks` of `found` are results of df, `secure_boot` is what this module returns, `download` a result of uri.
     """
@@ -155,7 +155,7 @@ def _unsigned(request: Request, host: Host) -> Iterator[str]:
 
 
 def runfile(request: Request, host: Host, kind: str, directory: str) -> dict[str, Any]:
-    """The installer and what it is given; `kind` is that of the kernel modules.
+    """The installer and its input; `kind` is the kind of the kernel modules.
 
     https://download.nvidia.com/XFree86/Linux-x86_64/580.95.05/README/installdriver.html and `sh NVIDIA-Linux-*.run -A`
     """

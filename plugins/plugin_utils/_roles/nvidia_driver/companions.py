@@ -39,9 +39,9 @@ class Needs:
     """What the companions depend on.
 
     `fabric_manager`, `imex` and `nvlink5` are `auto`, `present` or `absent`, `imex` also `masked`. `server`: Ubuntu's
-    own packages are those of its server series. `gpus` are PCI device ids, `fabric` the fact nvlink_fabric.
-    `imex_nodes` are those that are declared, `imex_domain` those that the inventory has in the domain of the host;
-    `written` are files that the role has written. `imex_settings` are those of IMEX' config.cfg. `kernel` is the
+    own packages are of its server series. `gpus` are PCI device ids, `fabric` the fact nvlink_fabric.
+    `imex_nodes` are declared, `imex_domain` are the nodes that the inventory has in the domain of the host;
+    `written` are files that the role has written. `imex_settings` go to IMEX' config.cfg. `kernel` is the
     running one, of a host with Ubuntu where `has_extra_modules`; with `is_image` it does not matter. `gpudirect` are of
     GPUDIRECT.
     """
@@ -69,7 +69,7 @@ class Companions:
     """`parts` of the package table; units that run and those that are masked; kernel modules; reasons against it.
 
     `module_packages` have kernel modules that are missing. `imex_nodes` are the lines of IMEX' nodes_config.cfg, none
-    where the file of the site stays, and `imex_settings` those of its config.cfg.
+    where the file of the site stays, and `imex_settings` the settings in its config.cfg.
     """
 
     parts: tuple[str, ...]
@@ -143,7 +143,7 @@ def _refusals(needs: Needs, parts: Mapping[str, bool]) -> Iterator[str]:
         options = " and ".join(f"nvidia_driver_{name}" for name in missing)
         yield (
             "a runfile brings no Fabric Manager, no IMEX and no subnet manager of NVLink 5, which this host needs; "
-            f"take another nvidia_driver_source, or set {options} to absent"
+            f"use another nvidia_driver_source, or set {options} to absent"
         )
     if needs.source == "distribution" and not needs.server and (parts["fabric_manager"] or parts["imex"]):
         yield (
@@ -170,7 +170,7 @@ def _wrong_imex(needs: Needs, fabric: Mapping[str, Any], nodes: Sequence[str]) -
     is_there = fabric.get("imex_nodes_exist") and IMEX_NODES_FILE not in needs.written
     if not nodes and not is_there:
         yield (
-            "IMEX has to know the compute nodes of its NVLink domain: name the domain by gpu_fleet_nvlink_domain on "
+            "IMEX has to know the compute nodes of its NVLink domain: name the domain with gpu_fleet_nvlink_domain on "
             "all of them, or set nvidia_driver_imex_nodes to their addresses, the same everywhere; set "
             "nvidia_driver_imex to masked where Kubernetes starts IMEX itself, or to absent"
         )
@@ -186,7 +186,9 @@ def _wrong_settings(settings: Mapping[str, Any]) -> Iterator[str]:
     for name, value in settings.items():
         text = _setting(value)
         if not _SETTING.fullmatch(str(name)) or name in _OF_THE_ROLE:
-            yield f"nvidia_driver_imex_settings has {name!r}, which is no setting of IMEX' config.cfg or is the role's"
+            yield (
+                f"nvidia_driver_imex_settings has {name!r}, which is not a setting of IMEX' config.cfg or is the role's"
+            )
         elif text is None or len(text) > _LONGEST_SETTING or not text.isprintable():
             yield f"nvidia_driver_imex_settings.{name} is {value!r}; it takes text or a number of one line"[:300]
         elif name in _PORTS and not (text.isdecimal() and 0 < int(text) <= _LAST_PORT):
@@ -229,12 +231,12 @@ def _wrong_gpudirect(needs: Needs, fabric: Mapping[str, Any]) -> Iterator[str]:
     if needs.source == "runfile" and built:
         yield (
             f"a runfile brings no packages for {' and '.join(built)} of nvidia_driver_gpudirect; take another "
-            "nvidia_driver_source, or take them away"
+            "nvidia_driver_source, or remove them"
         )
     if "peermem" in needs.gpudirect and fabric.get("peermem") == "stub" and not fabric.get("ofed"):
         yield (
             "nvidia_peermem of this kernel was built without the interface of adapters, which DOCA-OFED brings, and "
-            "does not load: install DOCA-OFED first, or take peermem away from nvidia_driver_gpudirect, since the open "
+            "does not load: install DOCA-OFED first, or remove peermem from nvidia_driver_gpudirect, since the open "
             "kernel modules use DMA-BUF from Linux 5.12 on"
         )
 

@@ -158,7 +158,7 @@ class Host(RecordedHost):
 
     @cached_property
     def owners(self) -> list[str]:
-        """Those of them that have the driver on the host itself; none where it came without packages."""
+        """The ones that have the driver on the host itself; none where it came without packages."""
         return owners(self.installed, self.sources, self.version)
 
     @property
@@ -173,7 +173,7 @@ class Host(RecordedHost):
 
     @property
     def is_only_loaded(self) -> bool:
-        """Whether the driver was removed by this role. Without its marker it is unmanaged, as that of a container."""
+        """Whether the driver was removed by this role. Without its marker it is unmanaged, as in a container."""
         return bool(self.driver["loaded"]) and not self.is_on_disk and self.removed
 
     @property

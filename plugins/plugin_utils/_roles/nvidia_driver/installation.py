@@ -104,7 +104,7 @@ def _against_packages(host: Host, selected: Mapping[str, Any], own: str) -> Iter
     others = [name for name in selected["packages"]["driver"] if name not in there or own not in there[name]]
     if others or not re.match(expected, own):
         mixed = f"; of another version: {', '.join(others)}" if others else ""
-        yield f"the packages installed {own}, requested was {version or requested}{mixed}"
+        yield f"the packages installed {own} instead of {version or requested}{mixed}"
 
 
 def dkms(lines: Sequence[str], version: str, kernels: Sequence[str]) -> dict[str, Any]:
@@ -154,7 +154,7 @@ def daemon(request: Request, host: Host, units: Sequence[Mapping[str, Any]], pat
     return {
         "files": [{"path": path, "content": content} for path, content in files.items() if content],
         "has_unit": found.unit != "",
-        # Otherwise that of a runfile would take the place of the one that a package brings.
+        # Otherwise the unit of a runfile would replace the one that a package brings.
         "removes_unit": found.unit == "" and paths[DAEMON] in host.recorded.get("written", ()),
     }
 
@@ -176,7 +176,7 @@ def companions(request: Request, host: Host) -> dict[str, Any]:
 
 
 def upgradable(lines: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Those of the packages that a simulated upgrade would change."""
+    """The packages among `names` that a simulated upgrade would change."""
     changed = [match[1] for line in lines if (match := _CHANGES.match(str(line)))]
     return [name for name in dict.fromkeys(changed) if name in names]
 
@@ -241,7 +241,7 @@ def epel(request: Request, host: Host, offered: Sequence[Mapping[str, Any]], pat
 def activation(request: Request, host: Host, found: Mapping[str, Any]) -> dict[str, Any]:
     """Whether the driver on disk has to be loaded, and whether this run has loaded another one than before, or a first.
 
-    `options_changed` of `found`: those of the kernel module are new. `loaded_before` is the version that was loaded,
+    `options_changed` of `found`: the kernel module has new options. `loaded_before` is the version that was loaded,
     `reloaded` the result of driver_reload, empty before it.
     """
     own, reloaded = host.driver, found.get("reloaded") or {}
@@ -282,7 +282,7 @@ def verifies_persistence(request: Request, started: Sequence[Mapping[str, Any]],
 
 
 def against_persistence(result: Mapping[str, Any]) -> Iterator[str]:
-    """That persistence mode cannot be read, or is off; `result` is that of nvidia-smi."""
+    """That persistence mode cannot be read, or is off; `result` comes from nvidia-smi."""
     printed, errors = (str(result.get(name) or "") for name in ("stdout", "stderr"))
     off = [line.partition(",")[0] for line in printed.splitlines() if "Disabled" in line]
     if result.get("rc") != 0:

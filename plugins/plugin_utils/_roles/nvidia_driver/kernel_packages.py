@@ -54,7 +54,7 @@ def headers_package(kernel: str, manager: str) -> str:
 
 
 def kernel_packages(installed: Iterable[str], kernels: Iterable[str]) -> list[str]:
-    """The installed packages that pin the kernel, sorted: those of `kernels`, and metapackages that install new ones.
+    """The installed packages that pin the kernel, sorted: of `kernels`, and metapackages that install new ones.
 
     `kernels` are as `uname -r` prints them. With rpm all versions have the same names.
     """

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 def signature_problems(modules: Mapping[str, str], serials: Iterable[str]) -> list[str]:
     """What is wrong with the signature of each module, a phrase each; empty when the kernel will load them.
 
-    `modules`: what `modinfo` prints about the module, by kernel. `serials`: those of the trusted certificates, as
+    `modules`: what `modinfo` prints about the module, by kernel. `serials`: of the trusted certificates, as
     `openssl x509 -serial` prints them; with none, only a module without signature is a problem.
     """
     trusted = {_serial(line) for line in serials} - {""}

@@ -19,7 +19,7 @@ _POLICY_NAME = re.compile(r"(\S+):")
 _POLICY_VERSION = re.compile(r" (?:\*{3}| {3}) (\S+) (-?\d+)(?: .*)?")
 _POLICY_PLACE = re.compile(r" {8,}(-?\d+) (\S+ .*)")
 PINNED, EXCLUDED = 1001, -1
-"""Priorities that the role itself gives versions: without its records, apt would take those of the places.
+"""Priorities that the role itself gives versions: without its records, apt would take the priorities of the places.
 
 A site may give the same ones, so the role's own are known by the records of its file.
 """

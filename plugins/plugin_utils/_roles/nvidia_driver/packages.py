@@ -36,7 +36,7 @@ class DriverRequestError(Exception):
 class DriverRequest:
     """The requested driver. `version` is `newest`, a branch or an exact version; `parts` are of PARTS.
 
-    `distribution` distinguishes those of one `system`, AlmaLinux and others of RedHat. Precompiled modules are for
+    `distribution` distinguishes hosts of one `system`, such as AlmaLinux of RedHat. Precompiled modules are for
     `kernel`, and for later kernels of `flavours`, as Ubuntu names its kernel packages.
     """
 
@@ -189,7 +189,7 @@ _DRIVER_SOURCES = re.compile(
     r"nvidia-(?:graphics-drivers|open-gpu-kernel-modules|settings|persistenced|modprobe|xconfig|support|imex)(?:-.*)?"
     r"|linux-restricted-(?:modules|signatures)(?:-.*)?|fabric-manager(?:-.*)?|libnvidia-nscq(?:-(?!dev).*)?"
 )
-# Source packages with names of packages that look like those of a driver: CUDA, containers, GPUDirect Storage, kernels.
+# Source packages with names that look like packages of a driver: CUDA, containers, GPUDirect Storage, kernels.
 # A package without a field Source, such as cuda-drivers, has its own name there.
 _OTHER_SOURCES = re.compile(
     r"nvidia-(?:cuda-toolkit|container-toolkit|fs|cudnn|texture-tools)(?:-.*)?|libnvidia-container(?:-.*)?|gdrcopy"

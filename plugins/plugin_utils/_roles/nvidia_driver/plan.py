@@ -39,7 +39,7 @@ class Driver:
 
 
 def plan(request: Request, host: Host, table: Tables, check_mode: bool = False) -> Plan:
-    """Plan the role from variables and facts: a driver is installed, loaded or removed, or nothing is to be done."""
+    """Plan the role from variables and facts: a driver is installed, loaded or removed, or there is nothing to do."""
     wrong = tuple(against_variables(request, host.platform, host.architecture))
     if wrong:
         return Plan(wrong)
@@ -105,8 +105,8 @@ def _unfinished_notes(host: Host) -> list[str]:
         return []
     verb = "is" if len(names) == 1 else "are"
     note = (
-        f"driver {host.version} works, and {', '.join(names)} {verb} only half configured, so that another kernel may "
-        "have no module: run `dpkg --configure -a` on the host, and mend what it reports"
+        f"driver {host.version} works, and {', '.join(names)} {verb} only half configured, so another kernel may "
+        "have no module: run `dpkg --configure -a` on the host, and fix what it reports"
     )
     return [note]
 

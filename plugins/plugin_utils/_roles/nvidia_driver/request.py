@@ -29,7 +29,7 @@ _OF_RUNFILE = re.compile(r"-([0-9]{3}[.][0-9.]*[0-9])")
 
 @dataclass(frozen=True)
 class Request:
-    """The variables of the role; `repositories` are those of nvidia_repository for NVIDIA's and for the PPA.
+    """The variables of the role; `repositories` are variables of nvidia_repository, for NVIDIA's and for the PPA.
 
     The password of the key is not here.
     """
@@ -65,7 +65,7 @@ class Request:
     epel_fingerprint: str = ""
     imex_settings: Mapping[str, Any] = field(default_factory=dict)
     gpudirect: tuple[str, ...] = ()
-    # With those of the NVLink domain they are part of the inputs.
+    # With the nodes of the NVLink domain they are part of the inputs.
     imex_nodes: tuple[str, ...] = field(default=(), metadata=RUN_ONLY)
     has_mok_password: bool = field(default=False, metadata=RUN_ONLY)
     upgrade: bool = field(default=False, metadata=RUN_ONLY)
@@ -112,7 +112,7 @@ class Request:
 
     @property
     def options(self) -> ModuleOptions:
-        """Those of the kernel module."""
+        """The options of the kernel module."""
         return module_options(self.module_options)
 
     def runfile(self, architecture: str) -> str:
@@ -151,7 +151,7 @@ class Request:
         return self.mok_key != "" and self.module_build == DKMS and platform["name"] != _SIGNS_WITH_SHIM
 
     def certificates(self, platform: Mapping[str, Any]) -> list[str]:
-        """Those of the keys with which DKMS may sign."""
+        """The certificates of the keys that DKMS may sign with."""
         if platform["name"] == _SIGNS_WITH_SHIM:
             return [SHIM_CERTIFICATE]
         return [self.mok_certificate] if self.mok_certificate else [_DKMS_CERTIFICATE, SHIM_CERTIFICATE]

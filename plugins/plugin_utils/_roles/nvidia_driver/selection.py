@@ -73,7 +73,7 @@ _RECOMMENDED = re.compile(r"nvidia-driver-(\d+)")
 class Request:
     """What the user asks for, in the words of the role's variables. `companions` are of PARTS.
 
-    `version` is `newest`, `recommended`, a branch or an exact version, `runfile_version` that of the runfile.
+    `version` is `newest`, `recommended`, a branch or an exact version, `runfile_version` the version of the runfile.
     """
 
     source: str
@@ -94,8 +94,8 @@ class HostFacts:
     """What is known of the host.
 
     `system` is Debian, Ubuntu or RedHat, `release` its version, `kernel` the one that boots next. `installed` has
-    the versions of all packages by name, `family` the names of those that belong to a driver, `unmanaged` those of
-    them that the role may not remove. `driver` is the version that is there, empty for none, `driver_kind` the kind
+    the versions of all packages by name, `family` the names of packages of a driver, `unmanaged` the ones
+    that the role may not remove. `driver` is the version that is there, empty for none, `driver_kind` the kind
     of its modules, `lacks` what it has not of a driver, in words; `is_part`: its packages have no module.
     `recorded_source` is the source from which the role has installed it, empty where it has not. `repositories` are
     URLs by source. `compiler` is the major version of gcc that the kernels need and the host has not, empty for
@@ -271,7 +271,7 @@ def _parts(inputs: _Inputs) -> Iterator[str]:
     if facts.lacks and not facts.recorded_source:
         names = [name for name in facts.family if upstream(facts.installed.get(name, "")) == facts.driver]
         yield (
-            f"driver {facts.driver} is not whole: it lacks {', '.join(facts.lacks)}; there are "
+            f"driver {facts.driver} is incomplete: it lacks {', '.join(facts.lacks)}; there are "
             f"{', '.join(names) or 'no packages of it'}"
         )
 
@@ -468,7 +468,7 @@ def _without_branch(plan: DriverPlan, inputs: _Inputs) -> DriverPlan:
     """The plan where nothing that is offered decides the branch."""
     source = inputs.request.source
     if not inputs.offered.is_complete:
-        unknown = f"which branch {source} has is known when its packages can be read"
+        unknown = f"the branches of {source} are known only when its packages can be read"
         return replace(plan, unknowns=(unknown,))
     reason = (
         f"{source} has no package {plan.packages.probe}; check that its components (restricted, multiverse) are "
@@ -604,7 +604,7 @@ def _incomplete(names: DriverRequest, exact: DriverRequest, inputs: _Inputs) -> 
         return
     present = _present(names, inputs)
     newer = max([*_candidates(names, inputs), *present], key=version_key)
-    # An exact version is leave for what it means, and what is installed becomes no older.
+    # An exact version permits everything that follows from it, and an installed version becomes no older.
     is_asked = "." in names.version or present == [exact.version]
     if is_asked or version_key(exact.version) >= version_key(newer):
         return
@@ -612,12 +612,12 @@ def _incomplete(names: DriverRequest, exact: DriverRequest, inputs: _Inputs) -> 
         yield (
             f"the newest driver of {inputs.request.source} with {names.kind} kernel modules is {exact.version}, older "
             f"than {newer}, which is installed or offered without them; set nvidia_driver_version to {exact.version} "
-            f"to have the older one{_instead(names, inputs)}"
+            f"to install the older one{_instead(names, inputs)}"
         )
 
 
 def _instead(names: DriverRequest, inputs: _Inputs) -> str:
-    """What has the modules that a version lacks: those of the other kind, where the GPUs take them."""
+    """The variable for the modules that a version lacks: modules of the other kind, if the GPUs support them."""
     (other,) = {*KINDS} - {names.kind}
     gpus_take = all(not gpu.kinds or other in gpu.kinds for gpu in inputs.facts.gpus)
     asked = replace(names, kind=other, parts=())
@@ -840,7 +840,7 @@ def _unknown_kernels(names: DriverRequest, inputs: _Inputs) -> Iterator[str]:
     if names.origin == DISTRIBUTION and not inputs.facts.uses_apt and names.module_build == "precompiled":
         for one in _builds(names, inputs):
             if not one.kernel:
-                yield f"for which kernel {one.name} {one.version} has modules is not known"
+                yield f"the kernel that {one.name} {one.version} has modules for is not known"
 
 
 def _of_other_kernels(names: DriverRequest, inputs: _Inputs) -> tuple[str, ...]:
@@ -933,7 +933,7 @@ def _repository_of(facts: HostFacts) -> str:
 def _with_flavours(names: DriverRequest, inputs: _Inputs) -> DriverRequest:
     """The request with the flavours whose metapackages bring the modules of later kernels.
 
-    They are those of the host's kernel metapackages; without one, those whose modules are for the kernel at hand.
+    They match the host's kernel metapackages; without one, their modules are for the kernel at hand.
     """
     if names.module_build != "precompiled" or inputs.facts.system != "Ubuntu" or names.branch == NEWEST:
         return names
@@ -964,7 +964,7 @@ def _built_for(packages: Packages, names: DriverRequest, inputs: _Inputs) -> str
 
 
 def _specifications(names: DriverRequest, packages: Packages, inputs: _Inputs) -> Iterator[str]:
-    """Names with versions: exactly those of the source, so that apt takes no package of another one."""
+    """Names with versions: exactly as in the source, so that apt takes no package of another one."""
     is_exact = "." in names.version
     revisions = _revisions(packages.driver, names.version, inputs) if inputs.facts.uses_apt and is_exact else {}
     # AlmaLinux's modules have the kernel in their files only: of the releases of a version, the one for this kernel.
@@ -988,7 +988,7 @@ def _specifications(names: DriverRequest, packages: Packages, inputs: _Inputs) -
 def _full_version(name: str, version: str, inputs: _Inputs) -> str:
     """The version of a package in the source; a pattern where it is not offered any more.
 
-    It is the installed one, else apt's candidate: of an archive's revisions, those of the preferred repository.
+    It is the installed one, else apt's candidate: of an archive's revisions, the one of the preferred repository.
     """
     offered = [one for one in inputs.offers(name) if one.upstream == version]
     best = max(offered, key=lambda one: one.priority, default=None)

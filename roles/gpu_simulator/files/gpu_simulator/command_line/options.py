@@ -9,10 +9,10 @@ Order, messages and the two spellings of "not recognized" were observed on drive
 * an invalid value of an option is rejected with 2, whatever else is wrong;
 * ``--mode`` and ``--scope`` without their modification, and two modifications, are rejected with 2;
 * with a modification (``-pm``) the grammar of the modifications applies, which rejects other options with 255;
-* with ``--dtd`` and no ``-q`` that of the DTD, as well;
+* with ``--dtd`` and no ``-q`` the grammar of the DTD, as well;
 * ``--help-query-*`` ignores everything else;
-* with a ``--query-*`` that of the selective queries, which rejects other options with 2;
-* else that of the table and ``-q``, which rejects them with 255, in a shorter message.
+* with a ``--query-*`` the grammar of the selective queries, which rejects other options with 2;
+* else the grammar of the table and ``-q``, which rejects them with 255, in a shorter message.
 
 Within a grammar a missing value is reported before an option that is not recognized.
 """
@@ -252,7 +252,7 @@ def _check_one_id(arguments: Sequence[str]) -> None:
 def _check_values(arguments: Sequence[str]) -> None:
     """Reject the first invalid value of an option, whatever else is wrong."""
     grammar = {**QUERY, **SELECTIVE, **MODIFICATION, **UNIT_MODIFICATION}
-    del grammar["format"]  # which would be taken for a value
+    del grammar["format"]  # which would be read as a value
     waiting = list(arguments)
     while waiting:
         argument = waiting.pop(0)
@@ -306,7 +306,7 @@ def _check_value(name: str, value: str, spelled: str) -> None:
 
 
 def looks_like_number(value: str) -> bool:
-    """Return whether nvidia-smi takes a value for a number: it begins like a number or is empty."""
+    """Return whether nvidia-smi reads a value as a number: it begins like a number or is empty."""
     return not value or value.lstrip("+-.")[:1].isdigit()
 
 

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Device nodes of MIG instances, /dev/nvidia-caps/nvidia-cap<n>: an instance is usable where its node exists.
 
-The numbers are those of /proc/driver/nvidia-caps/mig-minors: ``config`` is 1 and ``monitor`` 2, followed by 15
+The numbers are as in /proc/driver/nvidia-caps/mig-minors: ``config`` is 1 and ``monitor`` 2, followed by 15
 GPU instances for each GPU, each with one node of its own and 8 for its compute instances.
 """
 

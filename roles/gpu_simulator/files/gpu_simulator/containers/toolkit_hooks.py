@@ -21,7 +21,7 @@ LIBRARIES = "/usr/lib/x86_64-linux-gnu"
 
 _LINKS, _CACHE, _COMPAT = "create-symlinks", "update-ldcache", "enable-cuda-compat"
 _NODES_STAY, _PROFILE = "disable-device-node-modification", "update-application-profile"
-# The simulated nvidia-smi loads no library, and its devices are not those of /proc/driver/nvidia/params.
+# The simulated nvidia-smi loads no library, and its devices are not in /proc/driver/nvidia/params.
 _WITHOUT_EFFECT = (_CACHE, _COMPAT, _NODES_STAY, _PROFILE)
 
 

@@ -53,7 +53,7 @@ def main(argv: list[str] | None = None, root: str | None = None) -> int:
 
 
 def _with_dashed_verb(argv: list[str]) -> list[str]:
-    """Rewrite ``--verb -mig``, whose value argparse would take for an option."""
+    """Rewrite ``--verb -mig``, whose value argparse would read as an option."""
     if "--verb" not in argv[:-1]:
         return argv
     place = argv.index("--verb")
@@ -195,7 +195,7 @@ def _add_faults(kinds: Subparsers) -> None:
 def _add_xid(kinds: Subparsers) -> None:
     error = kinds.add_parser("xid", help="log an Xid error of a GPU, and let it happen")
     error.add_argument("code", type=int)
-    error.add_argument("--text", help="what follows (default: that of a real host, where it is known)")
+    error.add_argument("--text", help="what follows (default: as on a real host, where it is known)")
     error.add_argument("--pid", type=int, help="the process that is named (default: none is known)")
     error.add_argument("--name", default="python3", help="its name (default: python3)")
     error.add_argument("--gpu-instance", type=int, metavar="ID", help="the MIG instance that is named")
@@ -214,11 +214,11 @@ def _add_xid(kinds: Subparsers) -> None:
 def _add_lines(kinds: Subparsers) -> None:
     switch = kinds.add_parser("sxid", help="log an SXid error of an NVSwitch")
     switch.add_argument("code", type=int)
-    switch.add_argument("--text", help="what follows (default: that of a real host, where it is known)")
+    switch.add_argument("--text", help="what follows (default: as on a real host, where it is known)")
     switch.add_argument(
         "--severity",
         choices=("fatal", "nonfatal"),
-        help="what the line states (default: with --text nothing, else that of a real host)",
+        help="what the line states (default: with --text nothing, else as on a real host)",
     )
     switch.add_argument("--switch", type=int, default=0, metavar="NUMBER", help="of this NVSwitch (default: 0)")
     switch.add_argument("--link", type=int, default=0, metavar="NUMBER", help="of this link (default: 0)")

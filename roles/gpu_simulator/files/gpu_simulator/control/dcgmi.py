@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The simulated ``dcgmi``: ``discovery -l``, ``diag -r N -j``, ``health -c`` and ``nvlink -e``.
 
-The format of the diagnostics and the warning about persistence mode are those of DCGM 4.2.3. The tests of a level,
+The format of the diagnostics and the warning about persistence mode come from DCGM 4.2.3. The tests of a level,
 other results of a test, and the output of ``health`` for an unhealthy GPU are modelled.
 """
 

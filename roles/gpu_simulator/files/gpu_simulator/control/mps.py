@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The simulated ``nvidia-cuda-mps-control``: its daemon with ``-f``, and the commands that a shell writes to it.
 
-Replies, log lines and exit statuses are those of 580.159.04 on an H100. A model: there is no server of its own, and its
+Replies, log lines and exit statuses come from 580.159.04 on an H100. A model: there is no server of its own, and its
 clients are the simulated processes on the GPUs in CUDA_VISIBLE_DEVICES; ``quit`` does not wait for them.
 """
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 NVIDIA_MAJOR = 195
 CONTROL_MINOR = 255
 MODESET_MINOR = 254
-# The kernel assigns it dynamically, as that of the capabilities; most hosts have these.
+# The kernel assigns it dynamically, as for the capabilities; most hosts have these.
 UVM_MAJOR = 511
 
 COMMON_NODES = {
@@ -57,7 +57,7 @@ _SIZES = {
     "nvidia_drm": 139264,
     "nouveau": 3096576,
 }
-"""Sizes of the modules in bytes, as lsmod prints them; roughly those of branch 580."""
+"""Sizes of the modules in bytes, as lsmod prints them; roughly as in branch 580."""
 
 _RUN = "run/gpu-simulator"
 _BOOTED = _RUN + "/booted"
@@ -411,7 +411,7 @@ class Host:
             shutil.rmtree(os.path.join(drivers, name), ignore_errors=True)
         if driver:
             os.makedirs(os.path.join(drivers, driver), exist_ok=True)
-            # That of vfio-pci may be the host's own.
+            # The directory of vfio-pci may be the host's own.
             for device in (device for device in self._devices() if not device.passed_through):
                 os.symlink(f"../../devices/{device.address}", os.path.join(drivers, driver, device.address))
 
@@ -440,14 +440,14 @@ class Host:
         self.make_capability_nodes(gpus)
 
     def make_capability_nodes(self, gpus: list[Gpu]) -> None:
-        """Make the nodes of the MIG devices that have none. A host keeps those of devices that are gone."""
+        """Make the nodes of the MIG devices that have none. A host keeps nodes of devices that are gone."""
         for number in capabilities.numbers(gpus):
             place = self.path(capabilities.node(number)[1:])
             if not os.path.exists(place):
                 self.kernel.make_node(place, capabilities.MAJOR, number, 0o444)
 
     def _remove_nodes(self) -> None:
-        """Remove every node of the driver, including those of an earlier description."""
+        """Remove every node of the driver, including nodes of an earlier description."""
         for name in _names(self.path("dev")):
             if name in ("nvidiactl", "nvidia-modeset", "nvidia-uvm", "nvidia-uvm-tools") or re.match(
                 r"nvidia\d+$", name

@@ -90,7 +90,7 @@ def _files(nic: Nic, number: int) -> dict[str, str]:
 
 
 def show(root: str, state: State) -> None:
-    """Write the adapters' files below ``root`` in place of what was there."""
+    """Write the adapters' files below ``root``, replacing the old ones."""
     nics = state.get("nics", [])
     if not nics:
         return

@@ -47,7 +47,7 @@ def base_name(profile: Profile) -> str:
 def compute_profiles(model: Model, profile: Profile) -> list[Profile]:
     """List the compute instance profiles of a GPU instance profile: id, name, slices, sm, max, default.
 
-    ``sm`` counts the multiprocessors of one instance; the engines are those of the GPU instance and shared.
+    ``sm`` counts the multiprocessors of one instance; the engines belong to the GPU instance and are shared.
     """
     slices = profile["slices"]
     one_slice = model["mig"]["sm_per_slice"]

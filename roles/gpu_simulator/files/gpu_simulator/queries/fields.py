@@ -37,7 +37,7 @@ def by_name(fields: list[Field], version: Version) -> dict[str, Field]:
 
 
 def help_text(version: Version) -> str:
-    """Return the help text of ``--help-query-gpu``: that of 580, with the fields and wording of this driver."""
+    """Return the help text of ``--help-query-gpu``: the text of 580, with the fields and wording of this driver."""
     known = {field["name"]: field for field in gpu_fields(version)}
     other = {
         change["now"]: change["then"]

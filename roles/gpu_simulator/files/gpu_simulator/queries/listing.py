@@ -65,6 +65,6 @@ def general_help(call: Call) -> Reply:
 
 
 def help_of_fields(call: Call) -> Reply:
-    """Handle ``--help-query-*``; the fields of ``--query-gpu`` are those of this driver."""
+    """Handle ``--help-query-*``; ``--query-gpu`` lists the fields of this driver."""
     name = call.value or ""
     return (fields.help_text(call.version), 0) if name == "help-query-gpu" else help_text(name)

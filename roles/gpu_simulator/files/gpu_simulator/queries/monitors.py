@@ -89,7 +89,7 @@ def dmon(call: Call) -> Reply:
         return refusal
     chosen = dict.fromkeys(call.options.get("select", DMON_DEFAULT))
     if any(letter in NOT_SIMULATED_METRICS for letter in chosen):
-        raise NotSimulatedError("columns of dmon other than those of -s pucm")
+        raise NotSimulatedError("columns of dmon other than of -s pucm")
     if not set(chosen) <= set(DMON_METRICS):
         return "Failed to find any metric to display\nFailed to process command line \n\n", MISUSE
     columns = [column for letter in chosen for column in DMON_METRICS[letter]]

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The values of a GPU's document: one flat dict from the path of an element to its text.
 
-The paths are those of layout.py (``fb_memory_usage/total``). A path that is missing prints ``N/A``. Paths under
+The paths come from layout.py (``fb_memory_usage/total``). A path that is missing prints ``N/A``. Paths under
 ``samples/`` and ``csv/`` have no element; ``-d`` and ``--query-gpu`` print them.
 """
 
@@ -208,7 +208,7 @@ def memory_of(gpu: Gpu, model: Model) -> dict[str, int]:
 
 
 def used_memory(gpu: Gpu, devices: list[mig_devices.MigDevice]) -> int:
-    """Return the memory in use in MiB: that of processes and, if there are any, the driver's for contexts."""
+    """Return the memory in use in MiB: by processes and, if there are any, by the driver for contexts."""
     if devices:
         return sum({device.gpu_instance_id: device.used_mib for device in devices}.values())
     used = sum(process["used_memory_mib"] for process in gpu["processes"])

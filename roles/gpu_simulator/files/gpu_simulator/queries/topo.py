@@ -90,7 +90,7 @@ def topo(call: Call) -> Reply:
 
 
 def _links(gpu: Gpu, other: Gpu) -> int:
-    """Count the NVLinks that connect two GPUs: all of them through switches, or those of a bridge."""
+    """Count the NVLinks that connect two GPUs: all of them through switches, or the NVLinks of a bridge."""
     nvlink, others = (catalogue.load(each["model"]).get("nvlink") for each in (gpu, other))
     if not nvlink or not others or gpu["model"] != other["model"]:
         return 0

@@ -37,7 +37,7 @@ def xml(call: Call) -> Reply:
 
 
 def _document_type(driver_version: str, embed_dtd: bool) -> str:
-    """Name the DTD, or embed it; only that of 580 is known, older drivers name theirs in any case."""
+    """Name the DTD, or embed it; only the DTD of 580 is known, older drivers name theirs in any case."""
     name = branches.document_type(driver_version)
     if embed_dtd and name == catalogue.DOCUMENT_TYPE:
         return "<!DOCTYPE nvidia_smi_log [\n" + catalogue.read_text("text", name) + "]>"

@@ -131,7 +131,7 @@ class Gpu(TypedDict):
 
 
 class Driver(TypedDict):
-    """``installed`` is the version of the libraries on disk, ``loaded`` that of the kernel module, or null."""
+    """``installed`` is the version of the libraries on disk, ``loaded`` the version of the kernel module, or null."""
 
     installed: str
     loaded: str | None
@@ -151,7 +151,7 @@ class Host(TypedDict):
 
 
 class Nic(TypedDict):
-    """One InfiniBand adapter with its port: ``faults`` are those of nics.py that last."""
+    """One InfiniBand adapter with its port: ``faults`` are faults of nics.py that last."""
 
     name: str
     address: str

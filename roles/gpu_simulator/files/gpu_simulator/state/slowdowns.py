@@ -42,7 +42,7 @@ def restart_counters(gpu: Gpu) -> None:
 
 
 def readings(gpu: Gpu, idle: bool) -> Readings:
-    """Return the readings that differ from those of a GPU with its usual clocks."""
+    """Return the readings that differ from a GPU with its usual clocks."""
     given = gpu.get("slowdowns", {})
     if not given:
         return {}
