@@ -173,7 +173,10 @@ def test_a_workflow_pins_its_actions_and_those_that_test_call_make_only(path: Pa
         step["run"] for step in steps if "run" in step and not step["run"].startswith(("apt-get ", ".ci/kubernetes "))
     ]
     assert commands
-    assert path not in TESTING or {command.removeprefix("make ") for command in commands} <= {"night", *get_args(parts.Target)}
+    assert path not in TESTING or {command.removeprefix("make ") for command in commands} <= {
+        "night",
+        *get_args(parts.Target),
+    }
 
 
 def _suites_of_a_scenario(scenario: str) -> set[str]:

@@ -19,7 +19,9 @@ HOSTS = {"two-h200", "one-t4"}
 
 
 def play(name: str) -> Result:
-    return run(["ansible-playbook", "-i", f"{DIRECTORY}/hosts.yml", name], env={"GPU_FLEET_TESTBED_INVENTORY": "real_gpu"})
+    return run(
+        ["ansible-playbook", "-i", f"{DIRECTORY}/hosts.yml", name], env={"GPU_FLEET_TESTBED_INVENTORY": "real_gpu"}
+    )
 
 
 @pytest.fixture(scope="module", autouse=True)
