@@ -15,10 +15,11 @@ from typing import Any, Protocol, cast
 
 from ._gpu_operator import OnHost, host_refusals
 from ._plain import named
-from ._roles import container_toolkit, cudnn, gpu_state, nvidia_repository, room
+from ._roles import cudnn, gpu_state, nvidia_repository, room
 from ._roles.contract import Needs, Outlook, Plan, Readings, RequestError, is_true
 from ._roles.cuda import Request as CudaRequest
 from ._roles.data import RoleData, Tables
+from ._roles.nvidia_container_toolkit import plan as container_toolkit
 from ._roles.nvidia_driver.request import Request as DriverRequest
 from ._roles.planners import PLANNERS
 from ._roles.registry import DEFAULT_ROLES, GPU_ROLES, REMOVED_ROLES, ROLES, WITH_PLAN, variables_of

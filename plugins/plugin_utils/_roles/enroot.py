@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from .container_toolkit import TOOLKIT
 from .contract import Needs, Outlook, Plan, Planner, Readings, is_true
+from .nvidia_container_toolkit.plan import TOOLKIT
 
 _DIRECTORY = "/var/cache/gpu-fleet-enroot"
 _SHA256 = re.compile(r"[0-9a-f]{64}")

@@ -22,7 +22,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from .container_toolkit import CDI_SINCE, KIND, Gpu, HostFacts, cdi_names, device_uuids
 from .contract import Plan, as_lists, is_true
 from .gpu_containers_engines import (
     DOCKER,
@@ -41,6 +40,7 @@ from .gpu_containers_engines import (
     lists_of_podman,
     unreadable,
 )
+from .nvidia_container_toolkit.plan import CDI_SINCE, KIND, Gpu, HostFacts, cdi_names, device_uuids
 
 IMAGES, TOKENS, RUN, RUN_PODMAN, RECORD, DIRECTORY = "images", "tokens", "run", "podman", "record", "directory"
 """Steps. The last removes the directory of the tokens."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from .backend_ai_agent import PLANNER as BACKEND_AI_AGENT
-from .container_toolkit_stages import PLANNER as NVIDIA_CONTAINER_TOOLKIT
 from .contract import Planner
 from .cuda import PLANNER as CUDA
 from .cudnn import PLANNER as CUDNN
@@ -19,7 +18,8 @@ from .gpu_health import PLANNER as GPU_HEALTH
 from .gpu_monitoring import PLANNER as GPU_MONITORING
 from .gpu_state import PLANNER as GPU_STATE
 from .gpu_workload import PLANNER as GPU_WORKLOAD
-from .kubernetes_node_stages import PLANNER as KUBERNETES_NODE
+from .kubernetes_node.stages import PLANNER as KUBERNETES_NODE
+from .nvidia_container_toolkit.stages import PLANNER as NVIDIA_CONTAINER_TOOLKIT
 from .nvidia_driver.stages import PLANNER as NVIDIA_DRIVER
 from .nvidia_repository import PLANNER as NVIDIA_REPOSITORY
 from .slurm_gres import PLANNER as SLURM_GRES

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.container_toolkit_stages import TASKS
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_container_toolkit.stages import TASKS
 
 from tests.conftest import ROOT
 from tests.unit.containers.test_toolkit_plan import facts, stage

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.container_toolkit import ENVVAR, MOUNTS
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_container_toolkit.plan import ENVVAR, MOUNTS
 
 from tests.unit.containers.test_toolkit_plan import facts, stage
 from tests.unit.plays import run_play

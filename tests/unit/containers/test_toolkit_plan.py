@@ -9,7 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.container_toolkit import (
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan, as_lists, in_order
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_container_toolkit.plan import (
     ENVVAR,
     MOUNTS,
     PACKAGES,
@@ -18,9 +20,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.container_toolkit
     Request,
     toolkit_plan,
 )
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.container_toolkit_stages import PLANNER, plan
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan, as_lists, in_order
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_container_toolkit.stages import PLANNER, plan
 
 GPU, SECOND, MIG = "GPU-0", "GPU-1", "MIG-0"
 GPUS = [

@@ -20,9 +20,9 @@ import yaml
 from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.releases import PROJECTS
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.kubernetes_node import OTHERS, PLUGIN_LABEL
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.kubernetes_node_dra import DRA_LABEL
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.kubernetes_node_stages import PLANNER
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.kubernetes_node.dra import DRA_LABEL
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.kubernetes_node.plan import OTHERS, PLUGIN_LABEL
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.kubernetes_node.stages import PLANNER
 from gpu_simulator.state import catalogue
 from kubernetes_validate import utils
 

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.container_toolkit import (
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_container_toolkit.plan import (
     HostFacts,
     Refresh,
     Request,

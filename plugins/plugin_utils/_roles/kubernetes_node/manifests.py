@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .._kubernetes_drain import review
-from .kubernetes_node import DRA_DRIVER, ENVVAR, NONE, OF_CDI, PLUGIN_LABEL, Request
-from .kubernetes_node_dra import dra_driver
+from ..._kubernetes_drain import review
+from .dra import dra_driver
+from .plan import DRA_DRIVER, ENVVAR, NONE, OF_CDI, PLUGIN_LABEL, Request
 
 _RESOURCES = {
     "ClusterRole": "clusterroles",

@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from .._gpu_operator import OnHost, host_refusals
-from .._kubernetes_cap import Heard, held_taints
-from .._kubernetes_drain import at_node, denied, explain_failure, taint_patch
-from .contract import Outlook, Plan, Planner
-from .kubernetes_node import OTHERS, Request, device_list_strategy, labels, mig_strategy, node_refusals
-from .kubernetes_node_manifests import Manifest, manifests, reviews, unapplied, variant
+from ..._gpu_operator import OnHost, host_refusals
+from ..._kubernetes_cap import Heard, held_taints
+from ..._kubernetes_drain import at_node, denied, explain_failure, taint_patch
+from ..contract import Outlook, Plan, Planner
+from .manifests import Manifest, manifests, reviews, unapplied, variant
+from .plan import OTHERS, Request, device_list_strategy, labels, mig_strategy, node_refusals
 
 KUBERNETES_NODE = "kubernetes_node"
 ANNOUNCE, APPLY, RECORD, REMOVE, UNLABEL, WRITE = "announce", "apply", "record", "remove", "unlabel", "write"

@@ -11,7 +11,9 @@ from dataclasses import asdict, replace
 from os.path import dirname
 from typing import Any
 
-from .container_toolkit import (
+from ..contract import Outlook, Plan, Planner, in_order
+from ..docker import INSTALL as DOCKER_INSTALL
+from .plan import (
     EMBEDDED,
     ENGINE_PACKAGES,
     INSTALL,
@@ -26,8 +28,6 @@ from .container_toolkit import (
     toolkit_plan,
     unit_commands,
 )
-from .contract import Outlook, Plan, Planner, in_order
-from .docker import INSTALL as DOCKER_INSTALL
 
 TASKS: Mapping[str, str] = {
     "containerd": "containerd",

@@ -16,10 +16,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...module_utils._common.drain_cap import Cap
-from .._compatibility import chip_of_name
-from .contract import RequestError, is_true
-from .kubernetes_node_dra import DRA_LABEL
+from ....module_utils._common.drain_cap import Cap
+from ..._compatibility import chip_of_name
+from ..contract import RequestError, is_true
+from .dra import DRA_LABEL
 
 AUTO = "auto"
 NONE, SINGLE, MIXED = "none", "single", "mixed"

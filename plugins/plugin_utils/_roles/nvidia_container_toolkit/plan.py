@@ -5,7 +5,7 @@
 
 Pure: the variables of the role nvidia_container_toolkit and what is known about the host in, the plan out. Where a
 request cannot be met, the plan's refusals are the reasons, in the words of the variables. What the tasks get of it is
-in `container_toolkit_stages`.
+in `stages`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ...module_utils._knowledge import vulnerabilities as _vulnerabilities
-from ...module_utils._knowledge.vulnerabilities import Known, known
-from .contract import RUN_ONLY, inputs_of, is_true
+from ....module_utils._knowledge import vulnerabilities as _vulnerabilities
+from ....module_utils._knowledge.vulnerabilities import Known, known
+from ..contract import RUN_ONLY, inputs_of, is_true
 
 TOOLKIT = "nvidia_container_toolkit"
 INSTALL, REPORT, REMOVE = "install", "report", "remove"
