@@ -599,7 +599,7 @@ V100 = {**H200, "name": "Tesla V100-SXM2-16GB", "architecture": "volta", "mig_ca
         (smi(H200), {"gpus_by": "dra_driver"}, "kubernetes_node_mps is of the device plugin"),
         (smi(H200), {"host_mps": {"gpus": "all"}}, "gpu_state_mps another one"),
         (smi(H200), {"compute_mode": "default"}, "gpu_state_compute_mode is default"),
-        (smi(H200), {"mig_strategy": "mixed"}, "has no MPS with the strategy mixed"),
+        (smi(H200), {"mig_strategy": "mixed"}, "does not support MPS with the strategy mixed"),
         (LAYOUTS["single"], {}, "on GPUs in MIG mode (0"),
         (smi(H200), {"mps": {"nvidia.com/mig-1g.18gb": 2}}, "supports MPS for whole GPUs only"),
         (smi(H200), {"mps": {"nvidia.com/gpu": 1}}, "kubernetes_node_mps has 1 for nvidia.com/gpu"),

@@ -58,7 +58,7 @@ FORMS: dict[str, tuple[Any, list[dict[str, Any]]]] = {
 def test_every_form_of_a_layout_is_understood_also_under_a_name(form: str, is_named: bool) -> None:
     value, layouts = FORMS[form]
     if is_named and isinstance(value, str):
-        with pytest.raises(ChangeError, match="is to be a layout"):
+        with pytest.raises(ChangeError, match="has to be a layout"):
             parse_declaration({**OPTIONS, "mig": "mine", "mig_layouts": {"mine": value}})
         return
     options = {"mig": "mine", "mig_layouts": {"mine": value}} if is_named else {"mig": value}

@@ -247,7 +247,7 @@ def test_a_busy_node_is_explained_by_its_pods() -> None:
     assert "ml/train9 and 90 more;" in explained("evicted", count=100)
     webhook = explained("refused", '403 admission webhook "guard" denied the request: no.')
     assert webhook.startswith(
-        'ml/train0 was not evicted: 403 admission webhook "guard" denied the request: no; see why'
+        'ml/train0 was not evicted: 403 admission webhook "guard" denied the request: no; ask whoever'
     )
     assert "rights" not in webhook
     # What a webhook quotes is not about this cluster or its account.
