@@ -36,6 +36,11 @@ KERNEL_FAILURES = (
     KernelFailure(
         580, "7.1.", "580.159.04", Source("https://github.com/void-linux/void-packages/issues/61087", "2026-11-24")
     ),
+    # The same VMA_LOCK_OFFSET in the first versions of 595; 595.58.03 asks for it. Ubuntu 26.04 has 580.178.04, 595 and
+    # 615 for its kernel 7.0: https://packages.ubuntu.com/resolute/linux-modules-nvidia-580-generic, read 2026-11-29.
+    KernelFailure(
+        595, "7.0.", "595.58.03", Source("https://github.com/NVIDIA/open-gpu-kernel-modules/issues/1113", "2026-11-29")
+    ),
     # 590.48.01 fails on 7.0-rc1 and on 7.0.0. Kernel 7.0 has no VMA_LOCK_OFFSET, which modules before 580.142 and
     # 595.58.03 use (issue 1113 there); NVIDIA no longer changes 590.
     KernelFailure(

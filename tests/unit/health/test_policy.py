@@ -781,6 +781,16 @@ HARMLESS = [
     {"slowdown_sw_power_cap": True, "slowdown_gpu_idle": True},
     {"fabric_state": None, "fabric_health_summary": None},
     {"retired_pages_single_bit_count": None, "retired_pages_double_bit_count": None},
+    # A vGPU knows nothing of the board, and needs a license; its host's GPU joins the fabric with a virtual machine.
+    {
+        "virtualization_mode": "vgpu",
+        "vgpu_license_status": "Licensed (Expiry: 2026-12-31 0:0:0 GMT)",
+        **dict.fromkeys(
+            ("temperature_gpu_c", "power_draw_w", "power_limit_w", "pci_link_gen_current", "pci_link_width_current")
+        ),
+        **dict.fromkeys(("ecc_mode_current", "ecc_mode_pending", "fabric_state", "recovery_action", "serial")),
+    },
+    {"virtualization_mode": "host_vgpu", "host_vgpu_mode": "sr_iov", "fabric_state": "not_started"},
     # Only GB200 and GB300 have limits.
     {"power_draw_average_w": 20.0},
     *(
