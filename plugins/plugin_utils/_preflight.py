@@ -23,7 +23,7 @@ from ._roles.nvidia_container_toolkit import plan as container_toolkit
 from ._roles.nvidia_driver.request import Request as DriverRequest
 from ._roles.planners import PLANNERS
 from ._roles.registry import DEFAULT_ROLES, GPU_ROLES, REMOVED_ROLES, ROLES, WITH_PLAN, variables_of
-from ._variable_forms import form_refusals, is_list, shown
+from ._variable_forms import form_refusals, is_list, shown, value_refusals
 
 SKIP, FAIL = "skip", "fail"
 DEFAULT, REMOVED, NONE = "default", "removed", "none"
@@ -102,7 +102,9 @@ def check_forms(roles: Collection[str], given: Mapping[str, Any], tables: Tables
         for role in variables_of(roles)
         for name, spec in tables.specs[role].items()
         if name in given
-        for refusal in form_refusals(name, given[name], spec, name in converted)
+        for refusal in (
+            [*form_refusals(name, given[name], spec, name in converted)] or value_refusals(name, given[name], spec)
+        )
     )
 
 

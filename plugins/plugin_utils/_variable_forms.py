@@ -10,9 +10,10 @@ passes as a list of strings, and the role fails later, at its first list operati
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, cast
 
 from ansible.module_utils.parsing.convert_bool import BOOLEANS, BOOLEANS_TRUE
 
@@ -22,6 +23,8 @@ Spec = Mapping[str, Any]
 
 _SHOWN = 60
 _MOST_CHOICES = 12
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_TIMEOUTS = ("reboot_timeout", "boot_timeout", "workload_timeout", "agent_timeout")
 _EXAMPLES = {"str": "text", "path": "/path", "int": "1", "bool": "true", "dict": "{key: value}", "raw": "value"}
 _FORMS = {
     "str": "text",
@@ -57,6 +60,31 @@ def form_refusals(name: str, value: object, spec: Spec, converted: bool = False)
         yield from _suboption_refusals(name, value, spec["options"], converted)
     elif is_list(value):
         yield from _element_refusals(name, value, spec, converted)
+
+
+def value_refusals(name: str, value: object, spec: Spec) -> Iterator[str]:
+    """What is wrong with a value of the right form, whatever the role, and on every host.
+
+    A path may be empty where the documentation of its variable says what that means.
+    """
+    kind = spec.get("type", "str")
+    if value is None or spec.get("choices"):
+        return
+    paths = value if is_list(value) and spec.get("elements") == "path" else [value] if kind == "path" else []
+    for path in map(str, paths):
+        if not path.startswith("/") and not (path == "" and "Empty" in str(spec.get("description"))):
+            yield f"{name} is {shown(value)}; it has to be an absolute path"
+        elif path and (_CONTROL.search(path) or not path.strip("/") or ".." in path.split("/")):
+            yield f"{name} is {shown(value)}; it has to be a path below /, on one line and without .."
+    if kind == "int" and not isinstance(kind, Number) and int(cast("int", value)) < _least(name):
+        yield f"{name} is {shown(value)}; it takes a whole number from {_least(name)}"
+    elif kind == "str" and not spec.get("no_log") and _CONTROL.search(str(value)):
+        yield f"{name} is {shown(value)}; it takes one line of text"
+
+
+def _least(name: str) -> int:
+    """The least of a number; a run that waits for nothing has failed before the host could answer."""
+    return 1 if name.endswith(_TIMEOUTS) else 0
 
 
 def is_list(value: object) -> TypeGuard[Sequence[Any]]:
@@ -176,7 +204,7 @@ def _element_refusals(name: str, values: Sequence[object], spec: Spec, converted
     """What is wrong with the elements of a list; one refusal for all of the same wrong type."""
     element = {key: item for key, item in spec.items() if key not in ("elements", "choices", "default")}
     element["type"] = spec.get("elements", "raw")
-    wrong = [value for value in values if not _has_type(value, element, converted=False)]
+    wrong = [value for value in values if not _has_type(value, element, converted=False) or _is_blank(value)]
     if wrong:
         secret = any(option.get("no_log") for option in spec.get("options", {}).values())
         which = "an entry" if secret else shown(wrong[0])
@@ -186,6 +214,11 @@ def _element_refusals(name: str, values: Sequence[object], spec: Spec, converted
     for place, value in enumerate(values):
         if isinstance(value, Mapping) and "options" in spec:
             yield from _suboption_refusals(f"{name}[{place}]", value, spec["options"], converted)
+
+
+def _is_blank(value: object) -> bool:
+    """Whether an entry names nothing, as of a template whose variable is empty."""
+    return isinstance(value, str) and not value.strip()
 
 
 def _suboption_refusals(

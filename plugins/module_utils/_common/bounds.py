@@ -115,7 +115,5 @@ HOURS = Number("float", 0, 1_000_000, "hours")
 RETRIES = Number("int", 0, 10)
 """Each pause is twice as long as the one before: ten of them add up to more than eight minutes."""
 
-WATTS = Number("float", 0, 100_000, "watts")
-PERCENT = Number("float", 0, 1_000, "percent")
 CLOCK = Number("int", 1, 100_000, "MHz")
 """Wider than any GPU accepts; the GPU's own range is narrower."""

@@ -17,6 +17,7 @@ from .plan import (
     PackageError,
     PackagePlan,
     PackageRequest,
+    RefusedError,
     Run,
     error_message,
     first_line,
@@ -44,6 +45,12 @@ _NEEDS = (
     *("dnf", "--quiet", "--disablerepo=*", "repoquery", "--installed", "--requires", "--resolve", "--recursive"),
     *("--queryformat", "%{name} %{arch}\\n"),
 )
+_RPM_LOCKED = re.compile(r"transaction lock on \S*\.rpm\.lock \(Resource temporarily unavailable\)")
+# Of rpm with Berkeley DB (EL 8) and with SQLite (EL 9 and newer).
+_DAMAGED = re.compile(
+    r"DB_RUNRECOVERY|database disk image is malformed|file is not a database|rpmdb open failed|damaged header"
+    r"|cannot open Packages|rpmdbNextIterator: skipping"
+)
 _LOCKED = re.compile(r"exit_on_lock|waiting for process|Failed to obtain the transaction lock", re.IGNORECASE)
 _SECTION = re.compile(r"^(\S[^\n]*):\n((?:^ .*\n?)+)", re.MULTILINE)
 _ROW = re.compile(r"^ (\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s+[\d.,]+ \S+", re.MULTILINE)
@@ -56,6 +63,30 @@ def parse_installed(text: str) -> dict[str, str]:
     """Versions, with their epoch, of the installed packages by name; the last of several, as for kernels."""
     rows = (line.split("\t") for line in text.splitlines())
     return {_named(row[0], *row[2:]): row[1] for row in rows if len(row) > 1}
+
+
+def duplicates(text: str) -> dict[str, list[str]]:
+    """Packages that are installed in several versions, as dnf leaves them that was killed between install and removal.
+
+    Kernels, keys and what is for several architectures are meant to be there more than once.
+    """
+    found: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        name, version, architecture = (*line.split("\t"), "", "")[:3]
+        if version and not name.startswith(("kernel", "gpg-pubkey")):
+            found.setdefault(f"{name}.{architecture}", []).append(version)
+    return {name.rpartition(".")[0]: versions for name, versions in found.items() if len({*versions}) > 1}
+
+
+def repair_advice(twice: Mapping[str, Sequence[str]]) -> str:
+    """What to do about packages of an interrupted transaction; the newest may be incomplete."""
+    names = ", ".join(f"{name} ({' and '.join(versions)})" for name, versions in twice.items())
+    return (
+        f"{names} is installed in several versions, as an interrupted dnf leaves it; run `dnf --assumeyes remove "
+        "--duplicates` on the host, which keeps the newest and installs it again, and read its error message; `dnf "
+        "check --duplicates` then prints nothing. Then run again; where another dnf or another run is at work, wait "
+        "until it has ended"
+    )
 
 
 def _named(name: str, architecture: str = "") -> str:
@@ -105,7 +136,12 @@ def matches_rpm(installed: str, desired: str) -> bool:
 
 def plan(request: PackageRequest, run: Run, stream_before: str = "") -> PackagePlan:
     """Plan the change; raises PackageError when it is impossible."""
-    installed = parse_installed(output_of(run(_QUERY), _explain))
+    listed = output_of(run(_QUERY), _explain)
+    installed = parse_installed(listed)
+    ours = {*request.desired, *request.remove}
+    twice = {name: versions for name, versions in duplicates(listed).items() if name in ours}
+    if twice and not request.repair:
+        raise RefusedError(repair_advice(twice))
     stream = request.stream or ("" if request.module else stream_before)
     gone = _unneeded(request, installed, run)
     # An older version that matches `580.*` is not enough where the newest one is requested.
@@ -212,14 +248,28 @@ def _waited(argv: Sequence[str], run: Run, timeout: int) -> CommandResult:
     """Run dnf, with retries for up to `timeout` seconds while another process holds its lock."""
     deadline = time.monotonic() + timeout
     result = run(argv)
-    while result.rc != 0 and _LOCKED.search(result.error_text + result.text) and time.monotonic() < deadline:
+    while result.rc != 0 and _is_locked(result.error_text + result.text) and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
         result = run(argv)
     return result
 
 
+def _is_locked(message: str) -> bool:
+    return bool(_LOCKED.search(message) or _RPM_LOCKED.search(message))
+
+
 def _explain(message: str) -> str:
     """Why dnf failed and what to do, in one line."""
+    if _RPM_LOCKED.search(message):
+        return (
+            "another rpm is running (`fuser -v /var/lib/rpm/.rpm.lock` names it); wait until it has ended, or raise "
+            "lock_timeout, then run again. The lock ends with its process: leave the file"
+        )
+    if _DAMAGED.search(message):
+        return (
+            f"rpm's database is damaged: {first_line(message, _DAMAGED.pattern)}; copy /var/lib/rpm, run `rpm "
+            "--rebuilddb` on the host, see that `rpm --query --all` has no error, then run again"
+        )
     if _LOCKED.search(message):
         return "another dnf is running; wait until it has ended, or raise lock_timeout, then run again"
     if re.search(r"Failed to download metadata|Cannot download repomd|Curl error|All mirrors were", message):

@@ -18,6 +18,8 @@ _LAYOUT = ("gpus", "enabled", "profiles")
 _PERCENTAGE = Number("float", 1, 100)
 _LIMIT = re.compile(r"[1-9][0-9]{0,6}[MG]")
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
+# An index, a PCI bus id of digits, or what has a letter or a wildcard; not -1, 0-3 or 0,1.
+_SELECTOR = re.compile(r"[0-9]+|[0-9:]+:[0-9]{2}(?:\.[0-9])?|(?=.*[A-Za-z*?])[^,\n]+")
 _OPTIONS = ("gpus", "pinned_memory_limit", "active_thread_percentage", "user", "multi_user")
 
 
@@ -51,9 +53,24 @@ class Declaration:
         return self.ecc is None and not self.settings and self.mig is None and self.mps is None
 
 
+def _selectors(where: str, given: Sequence[object]) -> tuple[str, ...]:
+    """The GPUs that an option names; raises ChangeError where it names none, or something that no GPU can be."""
+    found = tuple(map(str, given))
+    if not found:
+        # Often the result of a filter without a match, which never means all.
+        raise ChangeError(f"{where} is empty: it names no GPU; leave it out for all GPUs of the host")
+    for one in found:
+        if not _SELECTOR.fullmatch(one.strip()):
+            raise ChangeError(
+                f"{where}: {shown(one)} is no GPU; give each by its index, UUID, PCI bus id, or product name with "
+                "* and ?"
+            )
+    return found
+
+
 def parse_declaration(options: Mapping[str, Any]) -> Declaration:
     """Parse the options of the module gpu_state; raises ChangeError for impossible values."""
-    gpus = tuple(options["gpus"])
+    gpus = _selectors("gpus", options["gpus"])
     mig = _mig_options(options["mig"], options["mig_layouts"] or {}, gpus)
     if mig is not None:
         parse_rules({**MIG_DEFAULTS, **mig})
@@ -111,12 +128,13 @@ def _layouts(value: object, gpus: Sequence[str]) -> list[dict[str, Any]]:
     """A layout in any of its forms, as the list that mig_profile accepts."""
     if isinstance(value, bool):
         return [_layout({"enabled": value}, gpus)]
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) and value:
         return [_layout(value if any(key in _LAYOUT for key in value) else {"profiles": value}, gpus)]
-    if isinstance(value, Sequence) and not isinstance(value, str):
+    if isinstance(value, (Mapping, Sequence)) and not isinstance(value, str):
         if not value:
+            kind = "map" if isinstance(value, Mapping) else "list"
             raise ChangeError(
-                "mig: an empty list declares nothing; leave mig out to leave MIG as it is, or write "
+                f"mig: an empty {kind} declares nothing; leave mig out to leave MIG as it is, or write "
                 "{enabled: false} for no MIG and {profiles: []} for MIG mode without instances"
             )
         if all(isinstance(entry, str) for entry in value):
@@ -131,11 +149,13 @@ def _layout(entry: Mapping[str, Any], gpus: Sequence[str]) -> dict[str, Any]:
     if unknown:
         raise ChangeError(f"mig: a layout has no {listed(unknown)}; it has {', '.join(_LAYOUT)}")
     chosen = entry.get("gpus", gpus)
+    if isinstance(chosen, bool) or not isinstance(chosen, (str, int, list, tuple)):
+        raise ChangeError(f"mig.gpus is a list of GPUs, not {shown(chosen)}")
     enabled = entry.get("enabled", True)
     if not isinstance(enabled, bool):
         raise ChangeError(f"mig: enabled is true or false, not {shown(enabled)}")
     return {
-        "gpus": [str(item) for item in ([chosen] if isinstance(chosen, (str, int)) else chosen)],
+        "gpus": list(_selectors("mig.gpus", [chosen] if isinstance(chosen, (str, int)) else chosen)),
         "enabled": enabled,
         "profiles": entry.get("profiles"),
     }
@@ -157,7 +177,7 @@ def parse_mps(value: object, within: Sequence[str]) -> Mps | None:
     gpus = value.get("gpus")
     chosen = within if gpus is None else [gpus] if isinstance(gpus, (str, int)) else gpus
     if not isinstance(chosen, Sequence) or isinstance(gpus, bool) or not chosen:
-        raise ChangeError(f"mps: gpus is all or a list of GPUs, not {shown(gpus)}; leave mps out for none")
+        raise ChangeError(f"mps.gpus is all or a list of GPUs, not {shown(gpus)}; leave mps out for none")
     limit, percentage = value.get("pinned_memory_limit"), value.get("active_thread_percentage")
     if limit is not None and not _LIMIT.fullmatch(str(limit)):
         raise ChangeError(f"mps: pinned_memory_limit is a number with M or G, such as 8G, not {shown(limit)}")
@@ -172,7 +192,7 @@ def parse_mps(value: object, within: Sequence[str]) -> Mps | None:
     except TypeError as error:
         raise ChangeError(f"mps: active_thread_percentage: {error}") from error
     return Mps(
-        gpus=tuple(str(item) for item in chosen),
+        gpus=_selectors("mps.gpus", chosen),
         pinned_memory_limit=None if limit is None else str(limit),
         active_thread_percentage=share,
         user=None if user in (None, "root") else str(user),

@@ -12,6 +12,7 @@ import base64
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Any
 
 from ...module_utils._common.errors import ChangeError
@@ -57,7 +58,7 @@ _FETCH_TO = "gpu_fleet_evidence_fetch_to"
 _PLAIN_WORDS = ("ecc", "mig", "mps", "clients", "gpus")
 _OPTION = re.compile(
     rf"\b(?:{'|'.join(name for name in STATE_OPTIONS if name not in _PLAIN_WORDS)})\b"
-    rf"|(?<![\w.-])(?:{'|'.join(_PLAIN_WORDS)})(?=:| is | has )"
+    rf"|(?<![\w.-])(?:{'|'.join(_PLAIN_WORDS)})(?=:| is | has |\.gpus\b)"
     r"|(?<= in )gpus(?=[,;.]|$)"
 )
 
@@ -84,8 +85,8 @@ class Request:
     refusals: tuple[str, ...] = ()
 
     @classmethod
-    def read(cls, variables: Mapping[str, Any]) -> Request:
-        """The request in the variables of the role, with what is wrong in them."""
+    def read(cls, variables: Mapping[str, Any], gpu_count: int = 0) -> Request:
+        """The request in the variables of the role, with what is wrong in them; `gpu_count` is 0 where unknown."""
         return cls(
             options={
                 "state": variables["gpu_state_state"],
@@ -99,7 +100,7 @@ class Request:
             reboot=variables["gpu_state_reboot"],
             specification=variables["gpu_state_cdi_specification"],
             fetches_evidence=bool(variables.get(_FETCH_TO)),
-            refusals=tuple(_refusals(variables)),
+            refusals=tuple(_refusals(variables, gpu_count)),
         )
 
     @property
@@ -108,7 +109,7 @@ class Request:
         return bool([*self.before, *self.after])
 
 
-def _refusals(variables: Mapping[str, Any]) -> Iterator[str]:
+def _refusals(variables: Mapping[str, Any], gpu_count: int) -> Iterator[str]:
     if variables["gpu_state_state"] != "present":
         return
     options = {option: variables[name] for option, name in STATE_OPTIONS.items()}
@@ -131,7 +132,16 @@ def _refusals(variables: Mapping[str, Any]) -> Iterator[str]:
             "gpus in gpu_state_mig"
         )
     try:
-        parse_declaration({**options, **dict.fromkeys(wrong)})
+        declaration = parse_declaration({**options, **dict.fromkeys(wrong)})
+        layouts = [one["gpus"] for one in (declaration.mig or {}).get("layouts") or ()]
+        for variable, named in (("gpu_state_gpus", declaration.gpus), ("gpu_state_mig", [*chain(*layouts)])):
+            missing = [one for one in named if one.isdigit() and int(one) >= gpu_count]
+            # A list of layouts often serves different hosts, but one of which nothing fits is a mistake.
+            if gpu_count and missing and (variable == "gpu_state_gpus" or len(missing) == len(named)):
+                yield (
+                    f"{variable} names GPU {', '.join(missing)[:60]}, and the host has {gpu_count} GPU"
+                    f"{'' if gpu_count == 1 else 's'}; the first has the index 0"
+                )
     except ChangeError as error:
         message = in_words_of_the_role(str(error))
         yield message if message.startswith("gpu_state_") else f"gpu_state_mig: {message}"
@@ -287,8 +297,10 @@ def mig_left(declared: Sequence[str], gpus: Sequence[Mapping[str, Any]]) -> Plan
 # For the tasks
 
 
-def _plan(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
-    return plan(Request.read(variables), Run.of(given))
+def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
+    found = facts.get("nvidia_smi") or {"gpu_count": 0, "pci_gpus": ()}
+    count = max(int(found["gpu_count"]), len(found["pci_gpus"]))
+    return plan(Request.read(variables, count), Run.of(given))
 
 
 def _follow_up(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:

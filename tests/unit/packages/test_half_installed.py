@@ -9,11 +9,13 @@ import hashlib
 import re
 import shutil
 import subprocess
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils._packages import apt
-from ansible_collections.gpu.fleet.plugins.module_utils._packages.plan import PackageError
+from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
+from ansible_collections.gpu.fleet.plugins.module_utils._packages import apt, dnf
+from ansible_collections.gpu.fleet.plugins.module_utils._packages.plan import PackageError, PackageRequest, RefusedError
 
 NAME = "gpufleetexample"
 CONTROL = f"Package: {NAME}\nVersion: 1\nArchitecture: all\nMaintainer: A <a@example.com>\nDescription: an example\n"
@@ -112,3 +114,51 @@ def test_the_first_command_alone_does_nothing_for_a_package_without_all_its_file
     assert str(PackageError(apt.repair_advice({"docker.io": "iHR"}))).startswith(
         "docker.io is only half installed (iHR in"
     )
+
+
+_TWICE = (
+    "bash\t0:5.1-9.el9\tx86_64\n"
+    "docker-ce\t3:28.5.1-1.el9\tx86_64\n"
+    "docker-ce\t3:28.5.2-1.el9\tx86_64\n"
+    "mesa-libGL\t0:24.1-1.el9\tx86_64\n"
+    "mesa-libGL\t0:24.1-2.el9\ti686\n"
+    "kernel-core\t0:5.14.0-1.el9\tx86_64\n"
+    "kernel-core\t0:5.14.0-2.el9\tx86_64\n"
+    "gpg-pubkey\t0:1-1\t(none)\n"
+    "gpg-pubkey\t0:2-2\t(none)\n"
+)
+
+
+def _rpm(listed: str) -> Callable[[Sequence[str]], CommandResult]:
+    def run(argv: Sequence[str]) -> CommandResult:
+        assert tuple(argv) == dnf._QUERY, argv
+        return CommandResult(tuple(argv), 0, listed.encode(), b"", 0.0)
+
+    return run
+
+
+def test_what_an_interrupted_dnf_left_twice_is_refused_with_its_repair() -> None:
+    assert dnf.duplicates(_TWICE) == {"docker-ce": ["3:28.5.1-1.el9", "3:28.5.2-1.el9"]}
+    with pytest.raises(RefusedError) as caught:
+        dnf.plan(PackageRequest(install=("docker-ce",)), _rpm(_TWICE))
+    message = str(caught.value)
+    assert message.startswith("docker-ce (3:28.5.1-1.el9 and 3:28.5.2-1.el9) is installed in several versions")
+    assert "`dnf --assumeyes remove --duplicates`" in message
+
+
+def test_packages_of_others_and_a_rollback_are_not_held_up_by_it() -> None:
+    request = PackageRequest(install=("bash",))
+    assert dnf.plan(request, _rpm(_TWICE)).install == {}
+    assert dnf.plan(PackageRequest(install=("docker-ce",), repair=True), _rpm(_TWICE)).install == {}
+    once = _TWICE.replace("docker-ce\t3:28.5.1-1.el9\tx86_64\n", "")
+    assert dnf.plan(PackageRequest(install=("docker-ce",)), _rpm(once)).install == {}
+
+
+def test_a_rebuilt_database_of_rpm_is_in_order_again(tmp_path: Path) -> None:
+    """The advice for a damaged one, carried out by rpm where the machine has it."""
+    if not shutil.which("rpm"):
+        pytest.skip("the host has no rpm")
+    for option in ("--initdb", "--rebuilddb"):
+        subprocess.run(["rpm", "--dbpath", tmp_path, option], check=True)
+    done = subprocess.run(["rpm", "--dbpath", tmp_path, "--query", "--all"], capture_output=True, text=True, check=True)
+    assert done.stderr == ""

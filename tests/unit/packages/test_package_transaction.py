@@ -571,12 +571,24 @@ def test_dnf_changes_stream_first_and_then_all_packages_in_one_run() -> None:
             "a repository cannot be reached: - Curl error (7)",
         ),
         ("Error: GPG check FAILED\n", "a signature was not made with the repository's key"),
+        (
+            "error: can't create transaction lock on /var/lib/rpm/.rpm.lock (Resource temporarily unavailable)\n",
+            "another rpm is running (`fuser -v /var/lib/rpm/.rpm.lock` names it); wait until it has ended",
+        ),
+        (
+            "error: db5 error(-30973) from dbenv->open: BDB0087 DB_RUNRECOVERY: Fatal\nError: rpmdb open failed\n",
+            "rpm's database is damaged: error: db5 error(-30973)",
+        ),
+        (
+            "error: sqlite failure: database disk image is malformed\n",
+            "run `rpm --rebuilddb` on the host",
+        ),
     ],
 )
 def test_dnf_is_quoted_in_one_line(stderr: str, message: str) -> None:
     host = Host([("rpm", _output("bash\t0:5-1\n")), ("--assumeno", _output(stderr=stderr, rc=1))])
     with pytest.raises(PackageError) as caught:
-        dnf.plan(PackageRequest(install=("kmod-nvidia-open-dkms",)), host)
+        dnf.plan(PackageRequest(install=("kmod-nvidia-open-dkms",), lock_timeout=0), host)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 

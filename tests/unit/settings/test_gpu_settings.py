@@ -97,7 +97,7 @@ class TestPowerLimit:
         assert run.error is None and run.result["gpus"][0]["power_limit_w"] == watts == host.there()["power_limit_w"]
         assert host.settings(power_limit_w=desired).changes == []
 
-    @pytest.mark.parametrize("desired", [99, 401, "10%", "101%", 0])
+    @pytest.mark.parametrize("desired", [99, 401, "10%", "101%"])
     def test_limits_are_checked_before_any_change_on_any_gpu(self, tmp_path: Path, desired: Any) -> None:
         host = SettingsHost.with_gpus(tmp_path, "b200", "a100_40gb")
         before = host.snapshot()
@@ -121,11 +121,13 @@ class TestPowerLimit:
     @pytest.mark.parametrize(
         ("desired", "bounds"),
         [
-            ("9" * 400 + "%", "percent from 0 to 1000"),
-            ("1001%", "percent from 0 to 1000"),
-            ("9" * 400, "watts from 0 to 100000"),
-            ("9" * 5000, "watts from 0 to 100000"),
-            (100_001, "watts from 0 to 100000"),
+            ("9" * 400 + "%", "percent from 1 to 150"),
+            ("180%", "percent from 1 to 150"),
+            ("0%", "percent from 1 to 150"),
+            (0, "watts from 1 to 100000"),
+            ("9" * 400, "watts from 1 to 100000"),
+            ("9" * 5000, "watts from 1 to 100000"),
+            (100_001, "watts from 1 to 100000"),
         ],
     )
     def test_numbers_beyond_any_gpu_are_refused_by_their_range(self, tmp_path: Path, desired: Any, bounds: str) -> None:

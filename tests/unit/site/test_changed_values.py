@@ -155,9 +155,17 @@ CASES: Mapping[str, tuple[Any, Mapping[str, Any]]] = {
     "nvidia_container_toolkit_mode": ("legacy", {}),
     "nvidia_container_toolkit_runtimes": (["docker", "containerd"], {}),
     "nvidia_container_toolkit_version": ("1.19.1", {}),
+    "nvidia_driver_debian_mirror": (_URL, {}),
+    "nvidia_driver_epel_fingerprint": ("5" * 40, {}),
+    "nvidia_driver_epel_key_url": (_URL, {}),
+    "nvidia_driver_epel_url": (_URL, {}),
     "nvidia_driver_imex_address": ("10.0.0.3", {"nvidia_driver_imex": "present"}),
     "nvidia_driver_imex_settings": ({"SERVER_PORT": 50001}, {}),
     "nvidia_driver_module_options": ({"NVreg_EnableGpuFirmware": 0}, {}),
+    "nvidia_driver_secure_boot": (
+        "enroll",
+        {"nvidia_driver_mok_key": "/etc/mok/key.priv", "nvidia_driver_mok_certificate": "/etc/mok/key.der"},
+    ),
     "nvidia_driver_version": ("580", {}),
     "nvidia_repository_attempts": (2, {}),
     "nvidia_repository_local": (

@@ -84,7 +84,7 @@ def test_the_unit_starts_after_the_boot_service_and_before_what_starts_clients()
     ("options", "reason"),
     [
         ({"mps": {"gpus": ["7"]}}, "mps: no GPU matches '7'"),
-        ({"mps": {"gpus": []}}, "mps: gpus is all or a list"),
+        ({"mps": {"gpus": []}}, "mps.gpus is all or a list"),
         ({"mps": {"gpu": ["0"]}}, "mps: there is no gpu"),
         ({"gpus": ["0"], "mps": {"gpus": ["1"]}}, "is not among the GPUs of this declaration"),
         ({"mps": {"gpus": "all"}, "compute_mode": "default"}, "MPS needs exclusive_process"),

@@ -144,10 +144,10 @@ def _unsigned(request: Request, host: Host) -> Iterator[str]:
             "nvidia_driver_secure_boot is enroll, which signs modules that are built on the host: set "
             "nvidia_driver_module_build to dkms"
         )
-    elif "" in (request.mok_key, request.mok_certificate) or not request.has_mok_password:
+    elif not request.has_mok_password:
         yield (
-            "nvidia_driver_secure_boot is enroll, so nvidia_driver_mok_key, nvidia_driver_mok_certificate and "
-            "nvidia_driver_mok_password have to be set"
+            "nvidia_driver_secure_boot is enroll, and the key is not enrolled yet: set nvidia_driver_mok_password, for "
+            "which the firmware asks at the next boot"
         )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
+from ....module_utils._common.masking import masked
 from ..._variable_forms import is_list, shown
 from ..contract import RUN_ONLY, RequestError, is_true
 from .module_options import ModuleOptions, module_options
@@ -23,6 +24,8 @@ _DKMS_CERTIFICATE = "/var/lib/dkms/mok.pub"
 # Its dkms does not read framework.conf.d, and signs with the key of shim-signed whatever is configured.
 _SIGNS_WITH_SHIM = "Ubuntu 22.04"
 _VERSION = re.compile(r"newest|recommended|[0-9]{3}|[0-9]{3}[.][0-9]+([.][0-9]+)?")
+_URL = re.compile(r"(https?|file)://\S+")
+_FINGERPRINT = re.compile(r"[0-9A-Fa-f]{40}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _OF_RUNFILE = re.compile(r"-([0-9]{3}[.][0-9.]*[0-9])")
 
@@ -210,6 +213,17 @@ def against_variables(request: Request, platform: Mapping[str, Any], architectur
     needs = source_named(source).needs
     if needs and not (request.download(architecture) and _SHA256.fullmatch(checksum)):
         yield f"nvidia_driver_source is {source}, so {needs} (64 hexadecimal digits) have to be set"
+    if request.secure_boot == ENROLL and build == DKMS and "" in (request.mok_key, request.mok_certificate):
+        yield (
+            "nvidia_driver_secure_boot is enroll, so nvidia_driver_mok_key and nvidia_driver_mok_certificate, files on "
+            "the host, have to be set"
+        )
+    for variable in ("debian_mirror", "epel_url", "epel_key_url"):
+        url = getattr(request, variable)
+        if url and not _URL.fullmatch(url):
+            yield f"nvidia_driver_{variable} is {shown(masked(url))}; it has to be a URL (https, http or file)"
+    if request.epel_fingerprint and not _FINGERPRINT.fullmatch(request.epel_fingerprint):
+        yield f"nvidia_driver_epel_fingerprint is {shown(request.epel_fingerprint)}; it has to be 40 hexadecimal digits"
     others = (request.mok_key not in ("", SHIM_KEY), request.mok_certificate not in ("", SHIM_CERTIFICATE))
     if name == _SIGNS_WITH_SHIM and build == DKMS and any(others):
         yield (
