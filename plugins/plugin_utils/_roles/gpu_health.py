@@ -34,7 +34,7 @@ from .._registry_failures import registry_failure
 from .._variable_forms import form_refusals, shown
 from . import gpu_health_evidence
 from .contract import Plan, Planner
-from .gpu_containers_engines import DEVICE_REQUESTS, TOOLKIT_MODE, gpu_mode
+from .gpu_containers.engines import DEVICE_REQUESTS, TOOLKIT_MODE, gpu_mode
 from .nvidia_container_toolkit.plan import against
 
 GPU_HEALTH = "gpu_health"
