@@ -38,13 +38,9 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import (
     requested_roles,
     room_of,
 )
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import (
-    cuda,
-    gpu_health,
-    gpu_state,
-    room,
-)
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import gpu_health, gpu_state, room
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan, RequestError, in_order
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.cuda import plan as cuda
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData, public_names
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver import plan as driver
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from .backend_ai_agent import PLANNER as BACKEND_AI_AGENT
 from .contract import Planner
-from .cuda import PLANNER as CUDA
+from .cuda.plan import PLANNER as CUDA
 from .cudnn import PLANNER as CUDNN
 from .docker import PLANNER as DOCKER
 from .enroot import PLANNER as ENROOT
