@@ -14,7 +14,7 @@ from .cudnn import PLANNER as CUDNN
 from .docker import PLANNER as DOCKER
 from .enroot import PLANNER as ENROOT
 from .gpu_containers.stages import PLANNER as GPU_CONTAINERS
-from .gpu_health import PLANNER as GPU_HEALTH
+from .gpu_health.plan import PLANNER as GPU_HEALTH
 from .gpu_monitoring import PLANNER as GPU_MONITORING
 from .gpu_state import PLANNER as GPU_STATE
 from .gpu_workload import PLANNER as GPU_WORKLOAD
