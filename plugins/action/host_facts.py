@@ -38,14 +38,11 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import (
     requested_roles,
     room_of,
 )
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import (
-    cuda,
-    gpu_health,
-    gpu_state,
-    room,
-)
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import gpu_state, room
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan, RequestError, in_order
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.cuda import plan as cuda
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData, public_names
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_health import plan as gpu_health
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver import plan as driver
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import (

@@ -17,7 +17,7 @@ from ._gpu_operator import OnHost, host_refusals
 from ._plain import named
 from ._roles import cudnn, gpu_state, nvidia_repository, room
 from ._roles.contract import Needs, Outlook, Plan, Readings, RequestError, is_true
-from ._roles.cuda import Request as CudaRequest
+from ._roles.cuda.plan import Request as CudaRequest
 from ._roles.data import RoleData, Tables
 from ._roles.nvidia_container_toolkit import plan as container_toolkit
 from ._roles.nvidia_driver.request import Request as DriverRequest

@@ -24,7 +24,7 @@ from .._compatibility import (
 from .._platforms import platform_of
 from .._variable_forms import is_list, shown
 from .contract import Outlook, Plan, Planner, RecordedHost, RequestError, inputs_of, is_true
-from .cuda_packages import (
+from .cuda.packages import (
     LOCK_FILE,
     LOCK_PLUGIN,
     CudaPackage,

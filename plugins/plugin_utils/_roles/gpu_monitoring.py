@@ -24,7 +24,7 @@ from ...module_utils._health.run import policy_rows
 from ...module_utils._state.service_files import COLLECTION, Source, sources
 from .._platforms import platform_of
 from .contract import Plan, Planner, RecordedHost
-from .gpu_health import check_refusals, converted, declared_refusals, path_refusals, rows_of
+from .gpu_health.plan import check_refusals, converted, declared_refusals, path_refusals, rows_of
 
 GPU_MONITORING = "gpu_monitoring"
 INSTALL, REMOVE, WRITE = "install", "remove", "write"

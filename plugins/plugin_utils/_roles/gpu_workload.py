@@ -21,7 +21,7 @@ from .._pip import pip_configuration, pip_errors
 from .._platforms import platform_of
 from .contract import Outlook, Plan, Planner, RecordedHost
 from .docker import listed_image, pull_error
-from .gpu_containers_engines import DEVICE_REQUESTS, TOOLKIT_MODE, gpu_mode
+from .gpu_containers.engines import DEVICE_REQUESTS, TOOLKIT_MODE, gpu_mode
 
 GPU_WORKLOAD = "gpu_workload"
 INSTALL, TEST, REMOVE = "install", "test", "remove"

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 
 from .backend_ai_agent import PLANNER as BACKEND_AI_AGENT
 from .contract import Planner
-from .cuda import PLANNER as CUDA
+from .cuda.plan import PLANNER as CUDA
 from .cudnn import PLANNER as CUDNN
 from .docker import PLANNER as DOCKER
 from .enroot import PLANNER as ENROOT
-from .gpu_containers_stages import PLANNER as GPU_CONTAINERS
-from .gpu_health import PLANNER as GPU_HEALTH
+from .gpu_containers.stages import PLANNER as GPU_CONTAINERS
+from .gpu_health.plan import PLANNER as GPU_HEALTH
 from .gpu_monitoring import PLANNER as GPU_MONITORING
 from .gpu_state import PLANNER as GPU_STATE
 from .gpu_workload import PLANNER as GPU_WORKLOAD

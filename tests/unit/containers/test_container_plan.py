@@ -11,9 +11,10 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import gpu_containers
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan, as_lists
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_containers import (
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_containers import plan as gpu_containers
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_containers.engines import ENGINES, LABEL, ROLE
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_containers.plan import (
     DECLARATION,
     TOKEN,
     Host,
@@ -21,8 +22,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_containers im
     container_plan,
     request_refusals,
 )
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_containers_engines import ENGINES, LABEL, ROLE
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_containers_stages import PLANNER
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_containers.stages import PLANNER
 
 GPU, SECOND, MIG = (f"{kind}-c17fb1f{number}-eab0-50ac-8ca7-5a0f88ae4bfd" for kind, number in
                     (("GPU", 0), ("GPU", 1), ("MIG", 2)))  # fmt: skip

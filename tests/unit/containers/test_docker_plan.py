@@ -390,7 +390,7 @@ def test_dockers_own_packages_bring_both() -> None:
     assert {"docker-buildx-plugin", "docker-compose-plugin", "containerd.io"} <= set(plan(ROCKY)["install"])
 
 
-REMOVABLE = {
+REMOVABLE: dict[str, tuple[dict[str, Any] | None, bool, dict[str, str], list[str], list[str]]] = {
     "what the role installed": ({"installed": ["docker.io", "runc"]}, False, DOCKER_IO, ["docker.io"], []),
     "an engine that was there before": ({"installed": ["docker-buildx"]}, False, DOCKER_IO, [], ["docker.io"]),
     "no record": (None, False, DOCKER_IO, [], ["docker.io"]),

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_containers import TOKEN, TOKEN_DIRECTORY
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_containers_engines import LABEL, ROLE
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_containers.engines import LABEL, ROLE
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_containers.plan import TOKEN, TOKEN_DIRECTORY
 
 from tests.conftest import ROOT
 from tests.unit.containers.test_container_plan import GPU, SMI, listed, ours, record, toolkit
@@ -78,7 +78,7 @@ def tokens_below(directory: Path, collections: str) -> Path:
     utils = Path(collections.partition(":")[0]) / "ansible_collections" / "gpu" / "fleet" / "plugins" / "plugin_utils"
     utils.unlink()
     shutil.copytree(ROOT / "plugins" / "plugin_utils", utils, ignore=shutil.ignore_patterns("__pycache__"))
-    planner = utils / "_roles" / "gpu_containers.py"
+    planner = utils / "_roles" / "gpu_containers" / "plan.py"
     planner.write_text(planner.read_text().replace(TOKEN_DIRECTORY, f"{directory}/jupyter"))
     return directory / "jupyter"
 

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_containers import DECLARATION
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_containers_engines import (
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_containers.engines import (
     qualified_image,
     run_errors,
 )
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_containers.plan import DECLARATION
 
 from tests.unit.containers.test_container_plan import (
     BY_INDEX,

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import RequestError
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.cuda import OF_TOOLKITS, REPOSITORY, TABLES
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.cuda_packages import (
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.cuda.packages import (
     CudaPackage,
     Offer,
     driver_changes,
@@ -22,6 +21,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.cuda_packages imp
     parse_changes,
     parse_offers,
 )
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.cuda.plan import OF_TOOLKITS, REPOSITORY, TABLES
 
 ROLES = Path(__file__).resolve().parents[3] / "roles"
 

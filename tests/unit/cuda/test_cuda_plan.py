@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.distributions import PLATFORMS
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import cuda as toolkits
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import RequestError
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.cuda import plan as toolkits
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.cudnn import (
     Host,
     Request,

@@ -12,10 +12,16 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import gpu_health
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan, as_lists
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_health import CONTAINER, JUDGE, REPORTS, Host, Proof
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_health import plan as gpu_health
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_health.plan import (
+    CONTAINER,
+    JUDGE,
+    REPORTS,
+    Host,
+    Proof,
+)
 
 from tests.conftest import ROOT
 

@@ -27,7 +27,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import Prefli
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import gpu_state, nvidia_repository
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Needs, Plan
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import options_of
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_containers_engines import LABEL, ROLE
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_containers.engines import LABEL, ROLE
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import REPOSITORY_ROLE, WITH_PLAN
 

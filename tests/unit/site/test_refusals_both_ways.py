@@ -19,9 +19,10 @@ import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.gpu.fleet.plugins.action.role_plan import planned
 from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import check_forms
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import gpu_containers, nvidia_repository
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import nvidia_repository
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Needs, Plan, RequestError
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import options_of
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_containers import plan as gpu_containers
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import (
     REPOSITORY_ROLE,

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...module_utils._common.masking import masked
-from ...module_utils._knowledge.cuda import DRIVER_OF_CUDA
-from .._compatibility import CompatibilityRequest, RequestedGpu, check, fits, read_gpus
-from .._platforms import platform_of
-from .._variable_forms import is_list, shown
-from .contract import RUN_ONLY, Plan, Planner, RecordedHost, RequestError, inputs_of, is_true
-from .cuda_packages import (
+from ....module_utils._common.masking import masked
+from ....module_utils._knowledge.cuda import DRIVER_OF_CUDA
+from ..._compatibility import CompatibilityRequest, RequestedGpu, check, fits, read_gpus
+from ..._platforms import platform_of
+from ..._variable_forms import is_list, shown
+from ..contract import RUN_ONLY, Plan, Planner, RecordedHost, RequestError, inputs_of, is_true
+from .packages import (
     LOCK_FILE,
     LOCK_PLUGIN,
     Change,

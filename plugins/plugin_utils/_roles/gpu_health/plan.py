@@ -20,22 +20,22 @@ from typing import Any
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
-from ...module_utils._common.errors import ChangeError
-from ...module_utils._health.metrics import metrics
-from ...module_utils._health.policy import FAIL, OK, WARN, Row, with_site_rows
-from ...module_utils._health.readings import NAMES
-from ...module_utils._health.run import policy_rows, refuse_kernel_log, refuse_vulnerabilities
-from ...module_utils._health.table import TABLE
-from ...module_utils._knowledge import vulnerabilities
-from ...modules.gpu_health import ARGUMENT_SPEC
-from .._compatibility import CompatibilityError, check, read_request
-from .._health_reports import junit
-from .._registry_failures import registry_failure
-from .._variable_forms import form_refusals, shown
-from . import gpu_health_evidence
-from .contract import Plan, Planner
-from .gpu_containers_engines import DEVICE_REQUESTS, TOOLKIT_MODE, gpu_mode
-from .nvidia_container_toolkit.plan import against
+from ....module_utils._common.errors import ChangeError
+from ....module_utils._health.metrics import metrics
+from ....module_utils._health.policy import FAIL, OK, WARN, Row, with_site_rows
+from ....module_utils._health.readings import NAMES
+from ....module_utils._health.run import policy_rows, refuse_kernel_log, refuse_vulnerabilities
+from ....module_utils._health.table import TABLE
+from ....module_utils._knowledge import vulnerabilities
+from ....modules.gpu_health import ARGUMENT_SPEC
+from ..._compatibility import CompatibilityError, check, read_request
+from ..._health_reports import junit
+from ..._registry_failures import registry_failure
+from ..._variable_forms import form_refusals, shown
+from ..contract import Plan, Planner
+from ..gpu_containers.engines import DEVICE_REQUESTS, TOOLKIT_MODE, gpu_mode
+from ..nvidia_container_toolkit.plan import against
+from . import evidence
 
 GPU_HEALTH = "gpu_health"
 CONTAINER, JUDGE, REPORTS = "container", "judge", "reports"
@@ -501,8 +501,8 @@ PLANNER = Planner(
         "result": _result,
         "verdict": _verdict,
         "report": _report,
-        "evidence": gpu_health_evidence.files,
-        "fetched": gpu_health_evidence.fetched,
+        "evidence": evidence.files,
+        "fetched": evidence.fetched,
     },
     others=(TOOLKIT_MODE, _DRIVER_VERSION, _EXPECTED_GPUS, *_EVIDENCE),
     reads=(*_EVIDENCE, "gpu_health_container_archive", "gpu_health_container_image", "gpu_health_kernel_log"),

@@ -10,9 +10,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from .contract import Outlook, Plan, Planner
-from .docker import pull_error
-from .gpu_containers import (
+from ..contract import Outlook, Plan, Planner
+from ..docker import pull_error
+from .engines import DOCKER, PODMAN, TOOLKIT_MODE, run_errors, unreadable
+from .plan import (
     Container,
     Host,
     Request,
@@ -22,7 +23,6 @@ from .gpu_containers import (
     plan,
     request_refusals,
 )
-from .gpu_containers_engines import DOCKER, PODMAN, TOOLKIT_MODE, run_errors, unreadable
 
 _LACKS = "it is not installed"
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from .contract import RequestError
-from .nvidia_driver.packages import family
+from ..contract import RequestError
+from ..nvidia_driver.packages import family
 
 MANAGERS = ("apt", "dnf")
 LOCK_FILE, LOCK_PLUGIN = "/etc/dnf/plugins/versionlock.list", "python3-dnf-plugin-versionlock"

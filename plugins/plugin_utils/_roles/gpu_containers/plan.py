@@ -4,7 +4,7 @@
 """Plan the declared containers of a host: their GPUs, and which containers to remove. Private to this collection.
 
 Pure: the variables of the role gpu_containers, facts about the GPUs, and the containers and images that the engines
-list. What differs between engines is data of `gpu_containers_engines`. Docker's module compares a container with what
+list. What differs between engines is data of `engines`. Docker's module compares a container with what
 is planned here; of podman's, the plan names those that are to be made or started.
 
 A container is the role's where the record on the host has it by its ID. Labels decide nothing alone: images and users
@@ -22,8 +22,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from .contract import Plan, as_lists, is_true
-from .gpu_containers_engines import (
+from ..contract import Plan, as_lists, is_true
+from ..nvidia_container_toolkit.plan import CDI_SINCE, KIND, Gpu, HostFacts, cdi_names, device_uuids
+from .engines import (
     DOCKER,
     ENGINES,
     LABEL,
@@ -40,7 +41,6 @@ from .gpu_containers_engines import (
     lists_of_podman,
     unreadable,
 )
-from .nvidia_container_toolkit.plan import CDI_SINCE, KIND, Gpu, HostFacts, cdi_names, device_uuids
 
 IMAGES, TOKENS, RUN, RUN_PODMAN, RECORD, DIRECTORY = "images", "tokens", "run", "podman", "record", "directory"
 """Steps. The last removes the directory of the tokens."""

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...module_utils._health.evidence import MOST_BYTES
+from ....module_utils._health.evidence import MOST_BYTES
 
 _MOST_FILES = 64
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
