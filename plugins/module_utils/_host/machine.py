@@ -15,8 +15,8 @@ _KERNEL = "/proc/sys/kernel/osrelease"
 _DEVICES = "/sys/bus/pci/devices"
 # Of the Virtual GPU Manager: its daemon, and its module. https://docs.nvidia.com/vgpu/latest/grid-vgpu-user-guide/
 _MANAGER = ("/usr/bin/nvidia-vgpud", "/sys/module/nvidia_vgpu_vfio")
-# In the configuration of a PCI device: where its list of capabilities begins, and the id of a vendor's own one. That of
-# a vGPU has these letters: https://github.com/NVIDIA/k8s-device-plugin, internal/vgpu/vgpu.go, read 2026-11-29.
+# In the configuration of a PCI device: where its list of capabilities begins, and the id of a vendor's own one. In
+# a vGPU's are these letters: https://github.com/NVIDIA/k8s-device-plugin, internal/vgpu/vgpu.go, read 2026-11-29.
 _CAPABILITIES, _OF_VENDOR, _LETTERS = 0x34, 0x09, b"VF"
 
 

@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.branches import KNOWN_BRANCHES
+from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.cuda import DRIVER_OF_CUDA
 from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.distributions import PLATFORMS
+from ansible_collections.gpu.fleet.plugins.plugin_utils._compatibility import CompatibilityRequest, fits
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import RequestError
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.cuda import plan as toolkits
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.cudnn import (
@@ -114,6 +117,17 @@ def test_the_default_is_the_newest_that_driver_and_gpus_run(driver: str, gpu: An
     facts = {"driver": driver, "gpus": [gpu] if gpu else [], "offered": ""}
     found = cuda_host(facts, UBUNTU)
     assert toolkits.Request.read(_load("cuda", "defaults")).on(found).versions == (version,)
+
+
+@pytest.mark.parametrize("gpu", [None, H100, V100, {"name": "NVIDIA B200", "device_id": "0x2901"}], ids=str)
+def test_the_default_fits_wherever_any_version_does(gpu: Any) -> None:
+    drivers = [*map(str, KNOWN_BRANCHES), *DRIVER_OF_CUDA.values(), ""]
+    for driver in drivers:
+        found = cuda_host({"driver": driver, "gpus": [gpu] if gpu else [], "offered": ""}, UBUNTU)
+        (version,) = toolkits.Request.read(_load("cuda", "defaults")).on(found).versions
+        asked = CompatibilityRequest(found.gpus, driver or None)
+        fitting = [one for one in fits(asked)["cuda"] if toolkits.numbers(one) <= (13, 0)]
+        assert version in (fitting or ["13.0"]), (driver, version)
 
 
 def test_with_forward_compatibility_an_older_driver_gets_the_default() -> None:

@@ -19,7 +19,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import P
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_repository import PLANNER
 
-from tests.unit.driver.plans import UBUNTU, driver, facts
+from tests.unit.driver.plans import AMAZON, DEBIAN, EL, UBUNTU, driver, facts
 
 KERNEL, MANAGER, FIRST = "proc/sys/kernel/osrelease", "run/systemd/container", "proc/1/environ"
 DGX = """DGX_NAME="DGX Server"
@@ -211,3 +211,38 @@ def test_half_configured_packages_next_to_a_working_driver_are_named() -> None:
     assert "run `dpkg --configure -a` on the host" in note
     # Without a driver that works, its installation is what repairs them.
     assert notes("") == []
+
+
+SYSTEMS = {"Ubuntu": UBUNTU, "Debian": DEBIAN, "EL": EL, "Amazon Linux": AMAZON}
+MACHINES: dict[str, dict[str, str]] = {
+    "a machine": {},
+    "WSL 2": {"virtualization": "wsl"},
+    "LXC": {"virtualization": "lxc"},
+    "Jetson": {"virtualization": "jetson"},
+    "DGX OS": {"dgx_os": "7.1.0"},
+    "vGPU host": {"vgpu": "host"},
+    "vGPU guest": {"vgpu": "guest"},
+    "vGPU guest of DGX OS": {"vgpu": "guest", "dgx_os": "7.1.0"},
+    "LXC on a vGPU host": {"virtualization": "lxc", "vgpu": "host"},
+}
+STATES: dict[str, tuple[str, dict[str, Any]]] = {
+    "bare": ("", {}),
+    "a driver that fits": ("580.178.04", {"nvidia_driver_version": "580"}),
+    "a driver to replace": ("580.178.04", {"nvidia_driver_version": "580", "nvidia_driver_replace_unmanaged": True}),
+}
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("name", MACHINES)
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("source", ["cuda_repository", "distribution"])
+def test_only_a_driver_that_is_there_and_fits_stays_on_such_a_machine(
+    system: str, name: str, state: str, source: str
+) -> None:
+    loaded, variables = STATES[state]
+    host = facts(SYSTEMS[system], loaded, gpu_fleet_machine=MACHINES[name])
+    found = driver(host, nvidia_driver_source=source, **variables)
+    may_install = name == "a machine" or (name == "DGX OS" and source == "distribution")
+    stays = state == "a driver that fits"
+    assert (not found["refusals"]) == (may_install or stays)
+    assert bool(found["steps"]) == (may_install and not stays)

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Images of clouds with a driver: the default run keeps what is there, and refuses what somebody asks for by name only.
+"""Images of clouds with a driver: the default run keeps driver and engine, and refuses only requests by name.
 
 What an image has is from the documents in SOURCES, as far as they name it; none of these machines was at hand.
 """
