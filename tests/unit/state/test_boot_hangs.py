@@ -48,7 +48,7 @@ class Booted:
     def left_out(self) -> list[list[int]]:
         """By kind of step, the GPUs that are reported as left out."""
         found = (
-            re.match(r"(settings|MIG) not applied to (.*?): (nvidia-smi|the earlier)", line) for line in self.boot.failures
+            re.match(r"(settings|MIG) not applied to (.*?): (nvidia-smi|the )", line) for line in self.boot.failures
         )
         return [[int(number) for number in re.findall(r"GPU (\d+) \(", match[2])] for match in found if match]
 

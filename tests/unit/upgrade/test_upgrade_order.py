@@ -225,7 +225,7 @@ def meanwhile(directory: Path, name: str, *, state: str, reason: str, jobs: str 
         # Drained before the run, while it waited, and while it changed the host.
         ("before", "", "shutdown", ""),
         ("later", "gpu_fleet_upgrade_hooks", "shutdown", ""),
-        ("later", "gpu_state_hooks_before", "", "the drain of the node is not that of this run any more"),
+        ("later", "gpu_state_hooks_before", "", "the drain of the node no longer belongs to this run"),
     ],
 )
 def test_slurm_reboots_no_node_that_an_operator_drained(
