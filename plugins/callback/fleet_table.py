@@ -26,7 +26,8 @@ description:
   - Where C(display_ok_hosts) is off, Ansible hides what a playbook or role of this collection reports, such as the plan
     of C(upgrade.yml --check). This callback prints it then, each message once; what P(gpu.fleet.gpu_health#role)
     reports is in the table.
-  - A playbook of this collection that has run no task on any host is reported as such; Ansible ends it with 0.
+  - A playbook of this collection that has run no task on any host is reported as such, and ends with status 1; Ansible
+    ends it with 0. Callbacks that C(callbacks_enabled) has after this one do not see the end of such a run.
   - Where another callback than P(ansible.builtin.default#callback), or one that extends it, prints the run, such as the
     JSON of C(ansible.posix.json), the table goes to the standard error, and the standard output stays as it is.
 options:
@@ -487,11 +488,14 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # ansible-core has no
             summary = stats.summarize(host)
             record.failed, record.unreachable = summary["failures"] > 0, summary["unreachable"] > 0
         lines = render(self._records, self.get_option("fold_above")) if self.get_option("show") else []
-        # Ansible ends such a run with 0.
-        lines += [_UNTOUCHED] if self._is_ours and not stats.processed else []
+        is_untouched = self._is_ours and not stats.processed
+        lines += [_UNTOUCHED] if is_untouched else []
         if lines:
             for_program = not stdout_is_for_people(constants.DEFAULT_STDOUT_CALLBACK)
             self._display.display("\n" + "\n".join(map(visible, lines)), stderr=for_program)
+        if is_untouched:
+            # Ansible would end with 0, and what a callback raises otherwise is no more than a warning of it.
+            raise SystemExit(1)
 
     def _record(self, result: Any) -> HostRecord:
         return self._records.setdefault(of_task(result, "host").get_name(), HostRecord())

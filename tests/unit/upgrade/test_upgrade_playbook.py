@@ -137,15 +137,23 @@ def test_the_plan_is_shown_also_where_results_that_are_ok_are_hidden(tmp_path: P
         (("-egpu_fleet_targets=typo",), "error", "Could not match supplied host pattern, ignoring: typo"),
         (("-egpu_fleet_targets=typo",), "warning", "no task has run on any host: see gpu_fleet_targets"),
         (("--tags=foo",), "error", "no task has run on any host: see gpu_fleet_targets"),
+        (("--start-at-task=foo",), "error", "no task has run on any host: see gpu_fleet_targets"),
+        (("--limit=typo",), "warning", "leaves us with no hosts to target"),
     ],
 )
-def test_a_run_that_touches_no_host_is_reported_or_fails(
+def test_a_run_that_touches_no_host_says_so_and_fails(
     tmp_path: Path, arguments: tuple[str, ...], mismatch: str, message: str
 ) -> None:
     env = {"ANSIBLE_CALLBACKS_ENABLED": "gpu.fleet.fleet_table", "ANSIBLE_HOST_PATTERN_MISMATCH": mismatch}
     done = upgrade(tmp_path, {"due": host(True)}, *arguments, env=env)
     assert message in done.output and done.modules == {"due": []}, done.output
-    assert (done.rc != 0) == (message.startswith("Could")), done.output
+    assert done.rc != 0, done.output
+
+
+def test_a_run_over_an_empty_inventory_says_so_and_fails(tmp_path: Path) -> None:
+    env = {"ANSIBLE_CALLBACKS_ENABLED": "gpu.fleet.fleet_table"}
+    done = run_site(tmp_path, {}, env=env)
+    assert done.rc != 0 and "no task has run on any host: see gpu_fleet_targets" in done.output, done.output
 
 
 def test_a_refused_variable_is_a_line_of_its_own(tmp_path: Path) -> None:
