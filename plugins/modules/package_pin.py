@@ -11,8 +11,9 @@ module: package_pin
 short_description: Keep packages at their version
 version_added: 1.1.0
 description:
-  - Made for the roles P(gpu.fleet.cuda#role), P(gpu.fleet.cudnn#role), P(gpu.fleet.docker#role) and
-    P(gpu.fleet.nvidia_container_toolkit#role) of this collection; its options may change in any version.
+  - Made for the roles P(gpu.fleet.cuda#role), P(gpu.fleet.cudnn#role), P(gpu.fleet.docker#role),
+    P(gpu.fleet.nvidia_container_toolkit#role) and P(gpu.fleet.nvidia_driver#role) of this collection; its options may
+    change in any version.
   - With apt it writes a file of preferences, and holds packages. With dnf it locks versions, and installs the plugin
     for that where the host lacks it.
   - Holds, locks and preferences of others stay; those about the same packages are returned by name.
