@@ -34,7 +34,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "_managed": ("_common",),
     "_host": ("_common", "_cuda", "_managed", "_nvidia_smi", "_state"),
     "_report": ("_common", "_cuda", "_health", "_nvidia_smi"),
-    "_packages": ("_common",),
+    "_packages": ("_common", "_managed"),
     "_repository": ("_common",),
     "_files": ("_common",),
 }

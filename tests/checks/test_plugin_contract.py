@@ -142,6 +142,7 @@ MODULES_OF_ROLES = {
     "crio_runtime",
     "daemon_json",
     "file_set",
+    "package_pin",
     "package_transaction",
     "role_plan",
     "signed_repository",

@@ -124,15 +124,32 @@ def read_version_locks(files: HostFiles) -> tuple[str, ...]:
     Entries that exclude a version (`!...`) are not locks.
     """
     locks = list(_dnf5_locks(files.read(_DNF5_LOCKS) or ""))
-    configuration = files.read(_PLUGIN_CONFIGURATION) or ""
-    plugins_off = re.search(r"(?mi)^[ \t]*plugins\s*=\s*(0|no|false|off)\s*$", files.read("/etc/dnf/dnf.conf") or "")
-    if plugins_off or re.search(r"(?mi)^[ \t]*enabled\s*=\s*(0|no|false|off)\s*$", configuration):
+    if locks_disabled_by(files):
         return tuple(locks)
-    named = re.search(r"(?m)^[ \t]*locklist\s*=\s*(/\S+)\s*$", configuration)
-    for path in (named[1],) if named else _LOCK_LISTS:
-        lines = (line.strip() for line in (files.read(path) or "").splitlines())
-        locks += [line for line in lines if line and not line.startswith(("#", "!"))]
+    for path in lock_lists(files):
+        locks += [line for line in entries_of(files.read(path) or "") if not line.startswith("!")]
     return tuple(locks)
+
+
+def locks_disabled_by(files: HostFiles) -> str:
+    """The file that disables dnf's plugin for version locks, empty where none does."""
+    off = {"/etc/dnf/dnf.conf": "plugins", _PLUGIN_CONFIGURATION: "enabled"}
+    for path, option in off.items():
+        if re.search(rf"(?mi)^[ \t]*{option}\s*=\s*(0|no|false|off)\s*$", files.read(path) or ""):
+            return path
+    return ""
+
+
+def lock_lists(files: HostFiles) -> tuple[str, ...]:
+    """The lists of locks that the plugin may read, the one to write first."""
+    named = re.search(r"(?m)^[ \t]*locklist\s*=\s*(/\S+)\s*$", files.read(_PLUGIN_CONFIGURATION) or "")
+    return (named[1],) if named else _LOCK_LISTS
+
+
+def entries_of(text: str) -> tuple[str, ...]:
+    """The entries of a list of locks, without its comments."""
+    lines = (line.strip() for line in text.splitlines())
+    return tuple(line for line in lines if line and not line.startswith("#"))
 
 
 def _dnf5_locks(text: str) -> Iterable[str]:

@@ -28,7 +28,7 @@ from .plan import (
     with_scripts,
 )
 
-_QUERY = ("dpkg-query", "--show", "--showformat", "${db:Status-Abbrev}\t${Package}\t${Version}\t${Architecture}\n")
+QUERY = ("dpkg-query", "--show", "--showformat", "${db:Status-Abbrev}\t${Package}\t${Version}\t${Architecture}\n")
 # apt never changes packages on hold, not even ours: holds are ignored here, and unmanaged ones refused in the plan.
 _APT = (
     *("apt-get", "--quiet", "--yes", "--no-install-recommends", "--allow-downgrades", "--allow-change-held-packages"),
@@ -138,7 +138,7 @@ def parse_dependencies(text: str) -> dict[str, list[set[str]]]:
 
 def plan(request: PackageRequest, run: Run) -> PackagePlan:
     """Plan the change; raises PackageError when it is impossible."""
-    installed, broken, held = parse_status(output_of(run(_QUERY), _explain))
+    installed, broken, held = parse_status(output_of(run(QUERY), _explain))
     if broken and not request.repair:
         raise RefusedError(repair_advice(broken))
     install, remove = parse_simulation(output_of(run(_command(request, simulate=True)), _explain))
@@ -200,7 +200,7 @@ def apply(request: PackageRequest, found: PackagePlan, run: Run) -> dict[str, st
         if request.rollback == "required" and downloaded.rc != 0:
             raise _no_rollback(back, f"cannot be downloaded: {error_message(downloaded, _explain)}")
     changed = run([*command, *_DPKG])
-    installed, broken, _held = parse_status(output_of(run(_QUERY), _explain, begun=True))
+    installed, broken, _held = parse_status(output_of(run(QUERY), _explain, begun=True))
     problems = [f"{name} is only half installed" for name in broken if name in found.install]
     problems += unmet(replace(request, install=(*request.install, *found.along)), installed, matches_deb)
     problems += [f"{name} is still installed" for name in gone if name in {*installed, *broken}]

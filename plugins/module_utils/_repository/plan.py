@@ -8,20 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Iterator, Mapping
 
+from .._common.file_steps import File, FileStep, write_step
 from .keys import Key, is_over
 from .request import Request, preferences_text, source_text, without_entries
-
-MODE = 0o644
-
-
-@dataclass(frozen=True)
-class File:
-    """A file as it is on the host. Anything but a regular file has no content, and counts as another file."""
-
-    content: bytes
-    mode: int
-    owner: tuple[int, int]
-    is_regular: bool = True
 
 
 @dataclass(frozen=True)
@@ -44,16 +33,6 @@ class Observed:
     missing: tuple[str, ...] = ()
     lists: tuple[str, ...] = ()
     owner: tuple[int, int] = (0, 0)
-
-
-@dataclass(frozen=True)
-class FileStep:
-    """A file to write, or to remove where `after` is None. With `keeps` it keeps its mode and its owner."""
-
-    path: str
-    before: bytes | None
-    after: bytes | None
-    keeps: bool = False
 
 
 @dataclass(frozen=True)
@@ -161,10 +140,7 @@ def _preferences(request: Request, observed: Observed) -> Iterator[FileStep | No
 
 
 def _written(path: str, content: bytes, observed: Observed) -> FileStep | None:
-    file = observed.files[path]
-    if file == File(content, MODE, observed.owner):
-        return None
-    return FileStep(path, None if file is None else file.content, content)
+    return write_step(path, observed.files[path], content, observed.owner)
 
 
 def _removals(observed: Observed, paths: tuple[str, ...]) -> Iterator[FileStep]:

@@ -9,7 +9,6 @@ import contextlib
 import os
 import re
 import shutil
-import stat
 import tempfile
 import time
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from ansible.module_utils.urls import fetch_url
 from .._common.atomic_write import atomic_write
 from .._common.distribution import uses_dpkg
 from .._common.errors import ChangeError, RunError
+from .._common.file_steps import MODE, File, FileStep, diff_of, read_file, take
 from .._common.host_files import HostFiles
 from .._common.masking import masked
 from .._common.os_errors import advice
@@ -29,7 +29,7 @@ from .._common.regular_file import MOST_BYTES, read_bytes
 from .._common.runner import CommandResult, find_executable, run_all
 from . import replies
 from .keys import Key, Keyring, accepted, refuse
-from .plan import MODE, File, FileStep, Observed, Plan, Verified, plan
+from .plan import Observed, Plan, Verified, plan
 from .request import Request, is_list_of, parse_request, source_text
 
 _SECONDS = 900
@@ -134,15 +134,7 @@ def _result(steps: Sequence[FileStep], others: Sequence[str]) -> dict[str, Any]:
         "written": [step.path for step in steps if step.after is not None],
         "removed": [step.path for step in steps if step.after is None],
         "others": list(others),
-        "diff": [
-            {
-                "before_header": step.path,
-                "after_header": step.path,
-                "before": masked((step.before or b"").decode("utf-8", "replace")),
-                "after": masked((step.after or b"").decode("utf-8", "replace")),
-            }
-            for step in steps
-        ],
+        "diff": diff_of(steps),
     }
 
 
@@ -159,7 +151,7 @@ def observe(request: Request, host: Host) -> Observed:
     """Read what the plan needs of the host."""
     files, own = host.files, [request.source_file, request.key_file, request.preferences_file, *request.old_files]
     return Observed(
-        files={path: _file(files, path) for path in own if path},
+        files={path: read_file(files, path) for path in own if path},
         entries=dict(_entries(request, files)),
         keys=_keys(request, host),
         trusted=dict(_trusted(request, host)),
@@ -171,18 +163,8 @@ def observe(request: Request, host: Host) -> Observed:
     )
 
 
-def _file(files: HostFiles, path: str) -> File | None:
-    try:
-        status = os.lstat(files.real(path))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    if not stat.S_ISREG(status.st_mode):
-        return File(b"", 0, (-1, -1), False)
-    return File(read_bytes(files.real(path)), stat.S_IMODE(status.st_mode), (status.st_uid, status.st_gid))
-
-
 def _keys(request: Request, host: Host) -> tuple[Key, ...]:
-    file = _file(host.files, request.key_file) if request.is_present else None
+    file = read_file(host.files, request.key_file) if request.is_present else None
     return host.keyring.keys(host.files.real(request.key_file)) if file is not None and file.is_regular else ()
 
 
@@ -190,7 +172,7 @@ def _entries(request: Request, files: HostFiles) -> Iterator[tuple[str, File]]:
     """The other files that may have entries; a link is left alone, as its target belongs to others."""
     patterns = request.entry_files if request.is_present else ()
     for path in dict.fromkeys(path for pattern in patterns for path in files.matching(pattern)):
-        file = _file(files, path) if path != request.source_file else None
+        file = read_file(files, path) if path != request.source_file else None
         if file is not None and file.is_regular:
             yield path, file
 
@@ -201,7 +183,7 @@ def _trusted(request: Request, host: Host) -> Iterator[tuple[str, tuple[Key, ...
     for path in dict.fromkeys(
         path for pattern in (*_TRUSTED, *_TRUSTED_PARTS) for path in host.files.matching(pattern)
     ):
-        file = _file(host.files, path)
+        file = read_file(host.files, path)
         if file is not None and file.is_regular and not os.path.basename(path).startswith(_OF_DISTRIBUTION):
             yield path, host.keyring.keys(host.files.real(path))
 
@@ -398,12 +380,7 @@ def _change_rpm(request: Request, found: Plan, host: Host) -> None:
 
 
 def _write(step: FileStep, host: Host) -> None:
-    path = host.files.real(step.path)
-    if step.after is not None:
-        atomic_write(path, step.after, None if step.keeps else MODE)
-    else:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
+    take(step, host.files)
     host.done.append(step)
 
 

@@ -42,7 +42,6 @@ INSTALL, REMOVE = "install", "remove"
 """Steps."""
 LOADER_FILE = "/etc/ld.so.conf.d/gpu-fleet-cudnn.conf"
 PREFERENCES_FILE = "/etc/apt/preferences.d/gpu-fleet-cudnn"
-_PREFERENCES = "# Written by the role gpu.fleet.cudnn: these versions, and no others, are installed.\n"
 _LOADER = "# Written by the role gpu.fleet.cudnn, in the order of its archives: the first that has a library is used.\n"
 _TABLE = "__cudnn_table"
 # The shared library that programs load for each, without the number of its ABI.
@@ -307,7 +306,6 @@ def _tasks(request: Request, host: Host, table: Table) -> dict[str, Any]:
         "links": [{"path": path, "src": first[path]} for path in links],
         "packages": [asdict(package) for package in packages],
         "installed": [f"{package.name}{separator}{package.version}" for package in installed],
-        "version_locks": data["version_locks"],
         "obsolete": obsolete,
         "removes_packages": bool(obsolete["packages"] or obsolete["version_locks"]),
         "obsolete_files": obsolete["links"]
@@ -315,9 +313,7 @@ def _tasks(request: Request, host: Host, table: Table) -> dict[str, Any]:
         + ([] if packages else [PREFERENCES_FILE]),
         "loader_file": LOADER_FILE,
         "preferences_file": PREFERENCES_FILE,
-        "preferences": _PREFERENCES
-        + "".join(f"Package: {one.name}\nPin: version {one.version}\nPin-Priority: 1001\n\n" for one in packages),
-        "lock_plugin": LOCK_PLUGIN,
+        "pins": [{"packages": package.name, "version": package.version} for package in packages],
         "record": {
             "data": data,
             # Recorded first, with what an earlier run has left.

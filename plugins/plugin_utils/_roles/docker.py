@@ -388,7 +388,6 @@ def _packages(request: Request, host: Host, chosen: _Choice) -> dict[str, Any]:
         "changes_packages": bool(chosen.others or replaced),
         "offers_command": list(_OFFERS) if chosen.source == DISTRIBUTION and host.manager == "apt" else [],
         "held": held,
-        "pin": _pin(request, host, held),
         "was_pinned": bool(_recorded_version(host)),
     }
 
@@ -434,12 +433,6 @@ def _installed(host: Host, chosen: _Choice) -> list[str]:
 
 def _adds_repository(request: Request, chosen: _Choice) -> bool:
     return chosen.source == REPOSITORY and request.add_repository
-
-
-def _pin(request: Request, host: Host, held: Iterable[str]) -> str:
-    """The preferences of apt that hold the installed version."""
-    entries = (f"Package: {name}\nPin: version {host.version(name)}\nPin-Priority: 1001\n\n" for name in held)
-    return f"# Written by the role gpu.fleet.docker: docker_version is {request.version}.\n{''.join(entries)}"
 
 
 def _settings(request: Request, host: Host, chosen: _Choice) -> dict[str, Any]:

@@ -40,7 +40,7 @@ DONE = {
 }
 MODULES = (
     *("file", "copy", "command", "stat", "find", "systemd_service", "managed_record", "apt", "dnf", "group", "user"),
-    *("package_transaction", "package", "dpkg_selections", "yum_versionlock", "docker_login", "docker_image_pull"),
+    *("package_transaction", "package", "package_pin", "docker_login", "docker_image_pull"),
     *("docker_image_load", "docker_image_export", "signed_repository", "slurp", "uri"),
 )
 SECRET = "s3cret-word"
@@ -129,14 +129,14 @@ def test_a_first_run_hands_on_what_is_planned_and_prints_no_secret(system: Mappi
     assert installation["release_holds"] == ["docker-ce", "docker-ce-cli"]
     copies = {copy["dest"]: copy for copy in found.of("copy")}
     assert copies["/etc/systemd/system/docker.service.d/gpu-fleet-proxy.conf"]["mode"] == "0600"
-    assert ("/etc/apt/preferences.d/gpu-fleet-docker" in copies) is uses_apt
-    holds = [(one["name"], one["selection"]) for one in found.of("dpkg_selections")]
-    locks = [(one["name"], one["state"]) for one in found.of("yum_versionlock")]
-    assert (holds, locks) == (
-        ([("docker-ce", "hold"), ("docker-ce-cli", "hold")], [])
-        if uses_apt
-        else ([], [("docker-ce", "present"), ("docker-ce-cli", "present")])
-    )
+    (pin,) = found.of("package_pin")
+    assert {name: value for name, value in pin.items() if not name.startswith("_")} == {
+        "host": "host",
+        "role": "docker",
+        "state": "present",
+        "hold": ["docker-ce", "docker-ce-cli"],
+        "preferences_file": "/etc/apt/preferences.d/gpu-fleet-docker",
+    }
     assert [one["options"] for one in found.of("daemon_json")][-1] == GIVEN["docker_daemon_options"]
     assert ["gpasswd", "--add", "ops", "docker"] in found.argv()
     (login,) = found.of("docker_login")
@@ -258,9 +258,8 @@ def test_what_the_last_run_has_left_is_removed(purge: bool, tmp_path: Path) -> N
     assert {*DATA["repository"], *DATA["certificates"]} <= gone
     assert ["gpasswd", "--delete", "ops", "docker"] in found.argv()
     assert [one["registry_url"] for one in found.of("docker_login")] == ["nvcr.io"]
-    assert [(one["name"], one["selection"]) for one in found.of("dpkg_selections")] == [
-        ("docker-ce", "install"),
-        ("docker-ce-cli", "install"),
+    assert [(one["state"], one["hold"]) for one in found.of("package_pin")] == [
+        ("absent", ["docker-ce", "docker-ce-cli"])
     ]
     (options,) = found.of("daemon_json")
     assert options["earlier"] == DATA["daemon_options"]

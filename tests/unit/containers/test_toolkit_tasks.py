@@ -235,11 +235,9 @@ def test_a_version_is_installed_pinned_and_recorded(system: Mapping[str, Any], m
     assert found.run.rc == 0, found.run.output[-3000:]
     sign = "=" if manager == "apt" else "-"
     assert found.of(manager)[0]["name"] == [f"{name}{sign}1.18.2-*" for name in TOOLKIT]
-    selections = [(one["name"], one["selection"]) for one in found.of("dpkg_selections")]
-    locks = [(one["name"], one["state"]) for one in found.of("yum_versionlock")]
-    assert selections + locks == [(name, "hold" if manager == "apt" else "present") for name in TOOLKIT]
+    (pin,) = found.of("package_pin")
     preferences = "/etc/apt/preferences.d/gpu-fleet-nvidia-container-toolkit"
-    assert (preferences in [one["dest"] for one in found.of("copy")]) is (manager == "apt")
+    assert (pin["state"], pin["hold"], pin["preferences_file"]) == ("present", [*TOOLKIT], preferences)
     begun, record = found.of("managed_record")
     names = [name for name, _arguments in found.calls]
     assert begun["data"]["version"] == "1.18.2" and names.index("managed_record") < names.index(manager)
@@ -368,10 +366,7 @@ def test_all_that_a_run_has_left_is_removed(case: Case, manager: str, tmp_path: 
     found = role(tmp_path, case)
     assert found.run.rc == 0, found.run.output[-3000:]
     assert [*TOOLKIT] in [one["name"] for one in found.of(manager)]
-    selections = [(one["name"], one["selection"]) for one in found.of("dpkg_selections")]
-    locks = [(one["name"], one["state"]) for one in found.of("yum_versionlock")]
-    released = [(name, "install" if manager == "apt" else "absent") for name in TOOLKIT]
-    assert selections + locks == released
+    assert [(one["state"], one["hold"]) for one in found.of("package_pin")] == [("absent", [*TOOLKIT])]
     gone = {one["path"] for one in found.of("file") if one["state"] == "absent"}
     assert {RECORD["data"]["spec_file"], RECORD["data"]["management_spec"], "/usr/local/bin/nvidia-docker"} <= gone
     assert ["systemctl", "disable", "--no-reload", "--now", *CDI_REFRESH] in found.argv()

@@ -212,6 +212,7 @@ def test_what_is_recorded_before_and_after_the_installation() -> None:
     }
     both = {"versions": ["12.9", "13.0"], "packages": ["cuda-toolkit-12-9", "cuda-toolkit-13-0"], "version_lock": LOCK}
     assert (plan["record"]["data"], plan["record"]["intended"]) == (data, {**data, **both})
+    assert plan["pins"] == [{"packages": "cuda-toolkit-config-common", "version": "13.0.*"}]
     assert plan["record"]["lines"] == {"/etc/dnf/plugins/versionlock.list": [LOCK.replace("12.9", "13.0")]}
     assert plan["record"]["packages"][1:] == [
         *("gcc-c++", "cuda-toolkit-config-common", "python3-dnf-plugin-versionlock")

@@ -398,7 +398,8 @@ def test_archives_have_directories_and_packages_have_locks() -> None:
     data = plan["record"]["data"]
     assert data["directories"] == ["/usr/local/cudnn-8.9.7.29-cuda12"]
     assert plan["links"] == [{"path": "/usr/local/cudnn", "src": "/usr/local/cudnn-8.9.7.29-cuda12"}]
-    assert plan["version_locks"] == ["libcudnn9-cuda-13-0:9.14.*-*"]
+    assert plan["pins"] == [{"packages": "libcudnn9-cuda-13", "version": "9.14.*-*"}]
+    assert data["version_locks"] == ["libcudnn9-cuda-13-0:9.14.*-*"]
     assert plan["installed"] == ["libcudnn9-cuda-13-9.14.*-*"]
     assert (plan["steps"], plan["would"]) == (
         ["install"],

@@ -48,7 +48,7 @@ def host(**results: Any) -> MockHost:
         records=records,
         packages={"dpkg": "1.21.22"},
         results={
-            **dict.fromkeys((*removing, "kernel_blacklist", "copy", "signed_repository"), DONE),
+            **dict.fromkeys((*removing, "kernel_blacklist", "copy", "package_pin", "signed_repository"), DONE),
             "command": {**DONE, "rc": 0, "stdout": "", "stderr": ""},
             "find": {"files": [], "matched": 0},
             "slurp": {"failed": True, "msg": "file not found: /var/lib/gpu-fleet/state/plan.json"},

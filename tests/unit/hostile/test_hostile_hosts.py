@@ -95,7 +95,7 @@ def honest(playbook: str) -> MockHost:
             ("file", "copy", "command", "stat", "find", "systemd_service", "managed_record", "file_set"), done
         ),
         **dict.fromkeys(("apt", "package_transaction", "kernel_blacklist", "lineinfile", "pip", "daemon_json"), done),
-        "signed_repository": done,
+        **dict.fromkeys(("package_pin", "signed_repository"), done),
         **dict.fromkeys(("cuda_facts", "getent", "unit_restart", "docker_host_info"), done),
     }
     return MockHost(system, host.nvidia_smi, host.cuda, packages, records, results=results)

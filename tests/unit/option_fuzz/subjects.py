@@ -375,6 +375,7 @@ def _repository_host(root: Path) -> Bench:
     return replace(bench, results=RepositoryPrograms(root))
 
 
+_PIN_FILE = "/etc/apt/preferences.d/ours"
 _KEY, _REVOKED = f"{'1' * 40}\n", f"{'A' * 40}\n"
 
 
@@ -394,6 +395,36 @@ class RepositoryPrograms:
             return _KEY, 0
         if words[0] == "apt-get" and "purge" in words:
             (self.root / "var/lib/dpkg/info/keyring.list").unlink(missing_ok=True)
+        return "", 0
+
+
+def _pin_host(root: Path, base: Callable[[Path], Bench] = _file_host) -> Bench:
+    """A host with a pin and a hold of its own, and a lock."""
+    bench = base(root)
+    for path in ("etc/apt/preferences.d/ours", "etc/apt/preferences.d/site", "etc/dnf/plugins/versionlock.list"):
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text("Package: pkg\nPin: version 1*\nold-0:1.0-1.*\n")
+    return replace(bench, results=PinPrograms())
+
+
+@dataclass
+class PinPrograms:
+    """apt-mark holds and releases packages, dnf installs one."""
+
+    held: set[str] = field(default_factory=lambda: {"old", "site"})
+    packages: list[str] = field(default_factory=lambda: ["pkg", "old", "site"])
+
+    def __call__(self, words: Sequence[str]) -> tuple[str, int]:
+        """Run one program."""
+        if words[0] == "dpkg-query":
+            return "".join(f"{'h' if name in self.held else 'i'}i \t{name}\t1.0\n" for name in self.packages), 0
+        if words[0] == "rpm":
+            found = [name for name in words[4:] if name in self.packages]
+            return "".join(f"{name}\t0\t1.0\t1\tnoarch\n" for name in found), len(words[4:]) - len(found)
+        if words[0] == "apt-mark":
+            self.held = self.held | {*words[2:]} if words[1] == "hold" else self.held - {*words[2:]}
+        if words[0] == "dnf":
+            self.packages.append(words[-1])
         return "", 0
 
 
@@ -501,6 +532,7 @@ def _patch_files(bench: Bench, patch: pytest.MonkeyPatch) -> None:
         "host_facts",
         "managed_facts",
         "managed_record",
+        "package_pin",
         "package_transaction",
         "report_facts",
         "signed_repository",
@@ -751,6 +783,21 @@ SUBJECTS: tuple[Subject, ...] = (
         ("pkg", "old", "nvidia-driver:580-open"),
         _patch_files,
         " (dnf)",
+    ),
+    *(
+        Subject(
+            "package_pin",
+            (
+                {"hold": ["pkg"], "release": ["old"], "preferences_file": _PIN_FILE, "role": "x", "host": "gpu7"},
+                {"pins": [{"packages": "pkg old", "version": "1.*", "priority": 990}], "preferences_file": _PIN_FILE},
+                {"state": "absent", "hold": ["old"], "preferences_file": _PIN_FILE},
+            ),
+            functools.partial(_pin_host, base=base),
+            ("pkg", "old", "old-0:1.0-1.*", "1.*", _PIN_FILE),
+            _patch_files,
+            f" ({manager})",
+        )
+        for manager, base in (("apt", _file_host), ("dnf", _dnf_host))
     ),
     Subject(
         "signed_repository",

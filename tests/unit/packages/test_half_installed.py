@@ -71,7 +71,7 @@ class Root:
         (self.root / "var/lib/dpkg/status").write_text(CONTROL.replace("Version", f"Status: {status}\nVersion", 1))
 
     def broken(self) -> dict[str, str]:
-        asked = list(apt._QUERY)
+        asked = list(apt.QUERY)
         return apt.parse_status(self.run(asked[0], f"--admindir={self.root}/var/lib/dpkg", *asked[1:]))[1]
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.installation import kernel_exclusion
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.kernel_packages import kernel_packages
 
 from tests.unit.driver.plans import UBUNTU, facts
@@ -38,10 +39,12 @@ def pin(root: AptRoot, directory: Path, hold: bool, held_before: list[str]) -> N
     """Run the role's tasks."""
     packages = {name: [{"version": version}] for name, version in root.installed.items()}
     managed = {"nvidia_driver": {"inputs": "", "drift": [], "data": {"kernel_held": held_before}}}
+    packages_held = kernel_packages(root.installed, [KERNEL]) if hold else []
     variables: dict[str, Any] = {
         "ansible_facts": facts(UBUNTU, "580.95.05", packages=packages, gpu_fleet_managed=managed),
         "__nvidia_driver_plan": {"manager": "apt"},
-        "__nvidia_driver_kernel_held": kernel_packages(root.installed, [KERNEL]) if hold else [],
+        "__nvidia_driver_installation": {"kernel_exclusion": kernel_exclusion(packages_held)},
+        "__nvidia_driver_kernel_held": packages_held,
         "__nvidia_driver_kernel_locks": held_before,
         "__nvidia_driver_kernel_exclusion_file": str(directory / "51kernel"),
     }

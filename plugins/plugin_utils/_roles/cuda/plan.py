@@ -540,8 +540,7 @@ def _tasks(
         "is_pinned": is_pinned,
         "pinned": _PINNED,
         "pin": pin,
-        "version_lock": lock,
-        "lock_plugin": LOCK_PLUGIN,
+        "pins": [{"packages": _PINNED, "version": pin}] if is_pinned else [],
         "runfiles": [
             {
                 "version": version,

@@ -153,8 +153,6 @@ def _task_files(request: Request, facts: HostFacts, found: ToolkitPlan, reasons:
 def _packages(request: Request, facts: HostFacts, found: ToolkitPlan) -> dict[str, Any]:
     """What the tasks read about packages and their versions."""
     is_pinned = bool(request.version) and found.state == "present"
-    version = found.versions[0] if found.versions else ""
-    content = f"Package: {' '.join(PACKAGES)}\nPin: version {version}\nPin-Priority: 1001\n"
     has_docker = any(name in facts.packages for name in ENGINE_PACKAGES["docker"])
     return {
         "manager": "apt" if facts.uses_apt else "dnf",
@@ -172,9 +170,7 @@ def _packages(request: Request, facts: HostFacts, found: ToolkitPlan) -> dict[st
         "is_pinned": is_pinned,
         "sets_pin": bool(request.version or facts.was("version")) and not found.missing,
         "was_pinned": bool(facts.was("version")),
-        "pin": f"{_WRITTEN}{content}" if is_pinned else "",
         "pin_state": "present" if is_pinned else "absent",
-        "selection": "hold" if is_pinned else "install",
     }
 
 

@@ -306,7 +306,6 @@ def removal(request: Request, host: Host) -> dict[str, Any]:
         "replaced": [*packages, *own] if is_removed else [],
         "packages": [*packages, *(name for name in recorded.get("gpudirect", []) if name in host.installed)],
         "family": host.family,
-        "unpinned": [name for name in recorded.get("pinned", []) if name in host.installed],
         "uninstalls": recorded.get("source") == "runfile" or not host.record,
         "kernel_locks": list(recorded.get("kernel_held", [])),
         "former_units": list(recorded.get("units", [])),

@@ -75,22 +75,16 @@ def installed(request: Request, host: Host, selected: Mapping[str, Any], kernels
         [] if request.uses_runfile else sorted(name for name in host.family if of_version.search(host.installed[name]))
     )
     held = kernel_packages(host.installed, kernels) if request.hold_kernel else []
-    before, held_before = list(recorded.get("pinned", [])), list(recorded.get("kernel_held", []))
-    is_relocked = bool(before) and (recorded.get("version") != version or before != pinned)
-    is_kernel_relocked = held != held_before or any(name in held for name in host.drifted)
+    held_before = list(recorded.get("kernel_held", []))
     return {
         "version": version,
         "pinned": pinned,
         "held": pinned if request.pin else [],
-        "selection": "hold" if request.pin else "install",
-        "locks": "present" if request.pin else "absent",
+        "pin_state": "present" if request.pin else "absent",
         "kernel_held": held,
+        "kernel_exclusion": kernel_exclusion(held),
         "holds_kernel": request.hold_kernel or bool(held_before),
-        # Locks of versions and packages other than the installed ones; of the kernel all of them where another one was
-        # installed since, so that its version is locked.
-        "former_locks": before if is_relocked else [],
-        "kernel_locks": held_before if is_kernel_relocked else [],
-        "unpinned": [name for name in before if name in host.installed],
+        "kernel_locks": held_before,
         "build_tools": [name for name in _BUILD_TOOLS if name not in host.installed],
         "refusals": list(_against_packages(host, selected, own)),
     }
@@ -181,20 +175,15 @@ def upgradable(lines: Sequence[str], names: Sequence[str]) -> list[str]:
     return [name for name in dict.fromkeys(changed) if name in names]
 
 
-def kernel_holds(host: Host, held: Sequence[str], on_hold: Sequence[str]) -> dict[str, Any]:
-    """Packages of the kernel to hold with apt and to release; `on_hold` has what is on hold."""
-    before = host.recorded.get("kernel_held", [])
+def kernel_exclusion(held: Sequence[str]) -> str:
+    """What leaves packages of the kernel out of unattended upgrades."""
     names = (name.replace(".", "[.]").replace("+", "[+]") for name in held)
-    return {
-        "release": [name for name in before if name not in held and name in on_hold],
-        "hold": [name for name in held if name not in on_hold],
-        "exclusion": (
-            "// Managed by Ansible (gpu.fleet.nvidia_driver): the kernel stays with the driver whose modules were "
-            "built for it.\nUnattended-Upgrade::Package-Blacklist {\n"
-            + "".join(f'  "^{name}$";\n' for name in names)
-            + "};\n"
-        ),
-    }
+    return (
+        "// Managed by Ansible (gpu.fleet.nvidia_driver): the kernel stays with the driver whose modules were "
+        "built for it.\nUnattended-Upgrade::Package-Blacklist {\n"
+        + "".join(f'  "^{name}$";\n' for name in names)
+        + "};\n"
+    )
 
 
 # EPEL

@@ -144,10 +144,6 @@ def _upgrade(_request: Request, _host: Host, _tables: _Known, found: _Known) -> 
     return {"changed_packages": installation.upgradable(lines, found["names"])}
 
 
-def _holds(_request: Request, host: Host, _tables: _Known, found: _Known) -> dict[str, Any]:
-    return installation.kernel_holds(host, found["held"], found["on_hold"].get("stdout_lines") or ())
-
-
 def _record(request: Request, host: Host, tables: _Known, found: _Known) -> dict[str, Any]:
     return installation.record(request, host, found["selection"], found, tables)
 
@@ -195,7 +191,6 @@ PLANNER = Planner(
         "daemon": _stage(_daemon),
         "options": _stage(_options),
         "upgrade": _stage(_upgrade),
-        "holds": _stage(_holds),
         "record": _stage(_record),
         "activation": _stage(_activation),
         "services": _stage(_services),
