@@ -406,7 +406,7 @@ def _refusals_of_versions(
     names: Mapping[str, Any],
     read: Callable[[Sequence[str]], dict[str, Any]],
 ) -> list[str]:
-    """What the plans of driver, CUDA and cuDNN refuse, by what the host's package lists have now.
+    """What the plans of driver, CUDA, cuDNN and DCGM refuse, by what the host's package lists have now.
 
     CUDA is compared with the driver that this run installs. What only a repository knows that is still to be added is
     left to the roles.
@@ -425,11 +425,13 @@ def _refusals_of_versions(
                 known["compiler"] = read(["g++", "-dumpversion"])
             plan = _planned("cuda", values, names, "host", **known)
         found += plan.refusals
-    if "cudnn" in work:
-        plan = _planned("cudnn", values, names)
+    for role in ("cudnn", *(() if _DRIVER in work else ("nvidia_dcgm",))):
+        if role not in work:
+            continue
+        plan = _planned(role, values, names)
         if plan.has_work and plan.tasks["needs_repository"]:
             offers = read(plan.tasks["offers_commands"]["cached"])
-            plan = _planned("cudnn", values, names, "offers", offers=offers, fresh=False)
+            plan = _planned(role, values, names, "offers", offers=offers, fresh=False)
         found += plan.refusals
     return list(dict.fromkeys(found))
 

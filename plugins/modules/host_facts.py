@@ -75,7 +75,7 @@ options:
   roles:
     description:
       - Roles of this collection to check and to plan, of V(nvidia_driver), V(gpu_state), V(cuda), V(cudnn), V(docker),
-        V(slurm_gres), V(nvidia_container_toolkit), V(gpu_health), V(gpu_monitoring), V(gpu_workload),
+        V(slurm_gres), V(nvidia_container_toolkit), V(nvidia_dcgm), V(gpu_health), V(gpu_monitoring), V(gpu_workload),
         V(gpu_containers), V(enroot), V(backend_ai_agent) and V(kubernetes_node). O(gather), O(users), O(directories),
         O(reads) and O(gpu_state) are then chosen as the roles need them.
       - V(default) are those that C(gpu.fleet.site) runs where nothing else is declared, V(removed) those that

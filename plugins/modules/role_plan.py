@@ -51,6 +51,7 @@ options:
       - gpu_workload
       - kubernetes_node
       - nvidia_container_toolkit
+      - nvidia_dcgm
       - nvidia_driver
       - nvidia_repository
       - slurm_gres
@@ -66,6 +67,8 @@ options:
         record, and V(compiler) and V(toolkits), which refuse what does not work after the installation.
       - V(cudnn) has V(offers), the plan with what the repositories have, V(loader), what the loader is configured with,
         and V(loaded), which refuses what the loader does not find.
+      - V(nvidia_dcgm) has V(offers), the plan with what the repositories have, and V(verify), which refuses a host
+        engine that does not list the GPUs.
       - V(nvidia_driver) has a stage for each part of its tasks, with what they have read. They are V(kernels),
         V(select), V(companions), V(preflight), V(change) and V(busy) before the driver changes, V(installed),
         V(record) and V(activation) after it, V(removal), V(in_use), which refuses a removal while GPUs are in use, and
@@ -222,6 +225,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
             "gpu_workload",
             "kubernetes_node",
             "nvidia_container_toolkit",
+            "nvidia_dcgm",
             "nvidia_driver",
             "nvidia_repository",
             "slurm_gres",

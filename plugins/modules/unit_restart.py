@@ -12,8 +12,8 @@ short_description: Restart a systemd service that was started before its configu
 version_added: 1.0.0
 description:
   - Made for the roles P(gpu.fleet.backend_ai_agent#role), P(gpu.fleet.docker#role), P(gpu.fleet.enroot#role),
-    P(gpu.fleet.nvidia_container_toolkit#role) and P(gpu.fleet.slurm_gres#role) of this collection; its
-    options may change in any version.
+    P(gpu.fleet.nvidia_container_toolkit#role), P(gpu.fleet.nvidia_dcgm#role) and P(gpu.fleet.slurm_gres#role) of this
+    collection; its options may change in any version.
   - Restarts a running service when one of its files was changed after systemd started its process, and one that has
     failed. A stopped service is left stopped, as it reads its files when it is started.
   - Unlike a handler it also finds the restart that an interrupted run has left out.

@@ -15,7 +15,7 @@ from typing import Any, Protocol, cast
 
 from ._gpu_operator import OnHost, host_refusals
 from ._plain import named
-from ._roles import cudnn, gpu_state, nvidia_repository, room
+from ._roles import cudnn, gpu_state, nvidia_dcgm, nvidia_repository, room
 from ._roles.contract import Needs, Outlook, Plan, Readings, RequestError, is_true
 from ._roles.cuda.plan import Request as CudaRequest
 from ._roles.data import RoleData, Tables
@@ -259,6 +259,7 @@ class _Repositories:
             "cuda": lambda: CudaRequest.read(variables),
             "cudnn": lambda: cudnn.Request.read(variables, table),
             "nvidia_container_toolkit": lambda: container_toolkit.Request.read(variables),
+            "nvidia_dcgm": lambda: nvidia_dcgm.Request.read(variables),
         }
         # An unmanaged driver is kept or refused, and needs no repository, unless it is to be replaced.
         replaces = is_true(variables.get("nvidia_driver_replace_unmanaged"))

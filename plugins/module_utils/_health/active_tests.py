@@ -39,7 +39,7 @@ class Tool:
     needs: str
 
 
-_DCGM = "DCGM (package datacenter-gpu-manager, or datacenter-gpu-manager-4-core) with its service nvidia-dcgm"
+_DCGM = "DCGM with its service nvidia-dcgm, which the role gpu.fleet.nvidia_dcgm installs"
 TOOLS: Mapping[str, Tool] = {
     "dcgm_1": Tool("dcgmi", ("diag", "-r", "1", "-j"), 300.0, _DCGM),
     "dcgm_2": Tool("dcgmi", ("diag", "-r", "2", "-j"), 1200.0, _DCGM),

@@ -20,6 +20,7 @@ from .gpu_state import PLANNER as GPU_STATE
 from .gpu_workload import PLANNER as GPU_WORKLOAD
 from .kubernetes_node.stages import PLANNER as KUBERNETES_NODE
 from .nvidia_container_toolkit.stages import PLANNER as NVIDIA_CONTAINER_TOOLKIT
+from .nvidia_dcgm import PLANNER as NVIDIA_DCGM
 from .nvidia_driver.stages import PLANNER as NVIDIA_DRIVER
 from .nvidia_repository import PLANNER as NVIDIA_REPOSITORY
 from .slurm_gres import PLANNER as SLURM_GRES
@@ -38,6 +39,7 @@ PLANNERS: Mapping[str, Planner] = {
     "gpu_workload": GPU_WORKLOAD,
     "kubernetes_node": KUBERNETES_NODE,
     "nvidia_container_toolkit": NVIDIA_CONTAINER_TOOLKIT,
+    "nvidia_dcgm": NVIDIA_DCGM,
     "nvidia_driver": NVIDIA_DRIVER,
     "nvidia_repository": NVIDIA_REPOSITORY,
     "slurm_gres": SLURM_GRES,

@@ -47,6 +47,7 @@ REGISTRY = (
     _installs("cudnn", needs_gpu=False),
     _installs("docker", _DOCKER, needs_gpu=False, may_need_repository=False),
     _installs("nvidia_container_toolkit"),
+    Role("nvidia_dcgm", may_need_repository=True, has_plan=True, collections=(_GENERAL,)),
     Role("gpu_health", runs_by_default=True, is_removed=False, collections=(_DOCKER,)),
     Role("gpu_monitoring"),
     Role("gpu_workload", collections=(_DOCKER,)),
@@ -73,7 +74,7 @@ WINDOWS_ROLE = "windows_gpu"
 _STATE = ("gpu_state", "slurm_gres")
 _FIRST = ("nvidia_driver", *_STATE)
 # They read the GPUs, which needs the driver: on a bare host check mode has none.
-_READ_GPUS = (*_STATE, "kubernetes_node")
+_READ_GPUS = (*_STATE, "nvidia_dcgm", "kubernetes_node")
 
 
 def first_in_loop(roles: Collection[str], reads_gpus: bool) -> tuple[str, ...]:

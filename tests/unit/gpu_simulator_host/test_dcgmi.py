@@ -58,7 +58,16 @@ def test_discovery(host: Host) -> None:
     assert text.startswith("2 GPUs found.\n+--------+-----")
     assert "| 0      | Name: NVIDIA H200       " in text
     assert "|        | PCI Bus ID: 00000000:06:00.0 " in text
-    assert len({len(line) for line in text.splitlines() if line.endswith(" |")} - {13}) == 1
+    # All that follows the GPUs, as DCGM 4 prints it: https://github.com/NVIDIA/DCGM/issues/314 of 2026-09-21.
+    line = "+--------+----------------------------------------------------------------------+"
+    heading = "Device Information                                                   |"
+    assert text.partition("0 NvSwitches")[2].splitlines() == [
+        *(" found.", "+-----------+", "| Switch ID |", "+-----------+", "+-----------+"),
+        *("0 ConnectX found.", "+----------+", "| ConnectX |", "+----------+", "+----------+"),
+        *("0 CPUs found.", line, f"| CPU ID | {heading}", line, line),
+    ]
+    gpus = text.partition("0 NvSwitches")[0].splitlines()
+    assert gpus[1:4] == [line, f"| GPU ID | {heading}", line] and {len(one) for one in gpus[1:]} == {len(line)}
     host.control("fault lost --gpu 1")
     assert host.dcgmi("discovery -l")[0].startswith("1 GPU found.\n")
 

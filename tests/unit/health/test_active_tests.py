@@ -355,7 +355,11 @@ def ending(text: str = "", rc: int | None = 0, **fields: Any) -> Callable[..., C
 
 
 ENDINGS: list[tuple[str, Callable[..., CommandResult], str]] = [
-    ("dcgm_2", ending(rc=None, start_error=errno.ENOENT), "dcgm_2: it needs DCGM (package datacenter-gpu-manager"),
+    (
+        "dcgm_2",
+        ending(rc=None, start_error=errno.ENOENT),
+        "dcgm_2: it needs DCGM with its service nvidia-dcgm, which the role gpu.fleet.nvidia_dcgm",
+    ),
     ("dcgm_2", ending(rc=None, timed_out=True), "dcgm_2: it did not end within 1200 s"),
     ("dcgm_1", ending("Host engine connection invalid/disconnected.", 255), "255): Host engine connection invalid"),
     ("nccl", ending("Test CUDA failure common.cu:892\n", 2), "no result (exit status 2): Test CUDA failure"),

@@ -155,6 +155,7 @@ CASES: Mapping[str, tuple[Any, Mapping[str, Any]]] = {
     "nvidia_container_toolkit_mode": ("legacy", {}),
     "nvidia_container_toolkit_runtimes": (["docker", "containerd"], {}),
     "nvidia_container_toolkit_version": ("1.19.1", {}),
+    "nvidia_dcgm_version": ("4.5.3", {}),
     "nvidia_driver_debian_mirror": (_URL, {}),
     "nvidia_driver_epel_fingerprint": ("5" * 40, {}),
     "nvidia_driver_epel_key_url": (_URL, {}),
@@ -410,7 +411,7 @@ def test_a_changed_value_of_each_variable_is_work(role: str, tmp_path: Path, mon
 
 
 WITH_REPOSITORY = [
-    *((role, "cuda") for role in ("nvidia_driver", "cuda", "cudnn")),
+    *((role, "cuda") for role in ("nvidia_driver", "cuda", "cudnn", "nvidia_dcgm")),
     ("nvidia_container_toolkit", "container_toolkit"),
 ]
 

@@ -34,7 +34,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import (
 from tests.conftest import ROOT
 from tests.unit.mistakes.test_mistakes import MISTAKES
 from tests.unit.site.known import read
-from tests.unit.site.mock_host import MockHost
+from tests.unit.site.mock_host import NO_DRIVER, MockHost
 from tests.unit.site.test_variables import FILES, NEEDED, VALUES, host, preflight
 
 PLANNED = [role for role in ROLES if role in PLANNERS]
@@ -67,6 +67,7 @@ PAIRS: Mapping[str, Mapping[str, Any]] = {
     "one of two keys": {"backend_ai_agent_keypair": "pair"},
     "a user without a password": {"backend_ai_agent_etcd_user": "agent"},
     "a setting of another variable": {"backend_ai_agent_settings": {"etcd": {"addr": 1}}},
+    "a version of DCGM 3": {"nvidia_dcgm_version": "3.3.9"},
     "two sources of enroot": {
         "enroot_packages": [{"url": f"https://example.com/{name}.tar.gz", "sha256": "5" * 64} for name in "ab"]
     },
@@ -101,7 +102,8 @@ PAIRS: Mapping[str, Mapping[str, Any]] = {
         "kubernetes_node_taint": "nvidia.com/gpu",
     },
 }
-_HOST = MockHost(packages={"docker.io": "99.0"})
+_DRIVER = {"driver_version": "580.95.05", "cuda_version": "13.0"}
+_HOST = MockHost(packages={"docker.io": "99.0"}, nvidia_smi={**NO_DRIVER, **_DRIVER})
 FACTS: Mapping[str, Any] = {
     name.removeprefix("ansible_"): value for name, value in _HOST.modules()["host_facts"]["ansible_facts"].items()
 }

@@ -279,7 +279,9 @@ def test_the_choice_of_roles_is_a_list_of_them(value: object) -> None:
     roles, refusal = requested_roles(value)
     assert roles == ()
     assert refusal.startswith("gpu_fleet_roles ")
-    assert "nvidia_driver, gpu_state, slurm_gres, cuda, cudnn, docker, nvidia_container_toolkit, gpu_health" in refusal
+    assert (
+        "nvidia_driver, gpu_state, slurm_gres, cuda, cudnn, docker, nvidia_container_toolkit, nvidia_dcgm, " in refusal
+    )
     assert len(refusal) < MESSAGE_LENGTH
 
 
@@ -393,7 +395,7 @@ def test_what_is_removed_needs_no_gpu() -> None:
     given = {"nvidia_driver_state": "absent", "nvidia_container_toolkit_state": "absent"}
     found = preflight(given, host(gpu_count=0))
     assert found.without_gpu == (
-        *("gpu_state", "slurm_gres"),
+        *("gpu_state", "slurm_gres", "nvidia_dcgm"),
         *("gpu_health", "gpu_monitoring", "gpu_workload", "gpu_containers", "backend_ai_agent", "kubernetes_node"),
     )
     assert "nvidia_driver" in found.roles

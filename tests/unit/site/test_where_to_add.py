@@ -1,12 +1,16 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The table "Where to add" of docs/architecture.md, done: a distribution and a source of drivers that do not exist."""
+"""The table "Where to add" of docs/architecture.md, done: a distribution and a source of drivers that do not exist.
+
+Of the row "a role" each file that it has names each role.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +19,9 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils import _platforms
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import nvidia_repository
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import options_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver import offers, sources
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import DEFAULT_ROLES, ROLES
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import DEFAULT_ROLES, REMOVED_ROLES, ROLES
 
+from tests.conftest import ROOT
 from tests.unit.driver.plans import DEBIAN, EL, UBUNTU, driver, driver_plan, facts, stage
 from tests.unit.site.test_variables import FILES, host, preflight
 
@@ -104,3 +109,25 @@ def test_a_source_of_drivers_is_a_row_and_its_packages(monkeypatch: pytest.Monke
     # The newer one is in the archive of another site.
     assert plan["install"] == ["vendor-gpu-580=580.90.01-1", "vendor-gpu-dkms-580-open=580.90.01-1"]
     assert [pin["priority"] for pin in plan["pins"]] == [offers.PINNED]
+
+
+NAMED = {
+    "plugins/plugin_utils/_roles/registry.py": ROLES,
+    "plugins/plugin_utils/_roles/planners.py": ROLES,
+    "plugins/modules/role_plan.py": ROLES,
+    "plugins/modules/host_facts.py": ROLES,
+    "playbooks/site.yml": ROLES,
+    "docs/site.md": ROLES,
+    "playbooks/decommission.yml": tuple(f"{role}_state" for role in REMOVED_ROLES),
+    "playbooks/decommission_tasks/refuse.yml": tuple(f"{role}_state" for role in REMOVED_ROLES),
+}
+"""The files of the row "a role", and what each of them names."""
+
+
+@pytest.mark.parametrize("path", NAMED)
+def test_each_role_is_named_where_the_row_has_it(path: str) -> None:
+    text = (ROOT / path).read_text(encoding="utf-8")
+    assert [name for name in NAMED[path] if not re.search(rf"(?<!\w){name}(?!\w)", text)] == []
+    table = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    row = next(line for line in table.splitlines() if line.startswith("| a role |"))
+    assert Path(path).name.removesuffix(".py") in row

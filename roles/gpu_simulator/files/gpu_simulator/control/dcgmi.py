@@ -116,8 +116,10 @@ def _discovery(arguments: argparse.Namespace, state: State, gpus: Selected) -> R
         )
         rows += [f"| {'' if number else index:<6} | {fact:<68} |" for number, fact in enumerate(facts)]
         rows.append(line)
-    switches = ["+-----------+", "| Switch ID |", "+-----------+", "+-----------+"]
-    return "\n".join([*rows, "0 NvSwitches found.", *switches]), 0
+    rows += ["0 NvSwitches found.", "+-----------+", "| Switch ID |", "+-----------+", "+-----------+"]
+    rows += ["0 ConnectX found.", "+----------+", "| ConnectX |", "+----------+", "+----------+"]
+    rows += ["0 CPUs found.", line, "| CPU ID | {:<68} |".format("Device Information"), line, line]
+    return "\n".join(rows), 0
 
 
 # diag

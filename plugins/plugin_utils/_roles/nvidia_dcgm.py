@@ -1,0 +1,440 @@
+# Copyright: (c) 2026, gpu.fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""DCGM on one host: packages, its service and its address, removals. Private to this collection. Pure: no Ansible.
+
+The command of the unit, the options of nv-hostengine and the output of dcgmi are as in DCGM 4.2 to 4.7: NVIDIA's
+reference of nv-hostengine, and https://github.com/NVIDIA/DCGM, issues 108 (one host engine a host), 229 and 314
+(outputs, packages of 4.7.0), all as of November 2026.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ...module_utils._knowledge import vulnerabilities
+from .._compatibility import CompatibilityError, CompatibilityRequest, fits, read_gpus
+from .._platforms import platform_of
+from .._variable_forms import shown
+from .contract import (
+    RUN_ONLY,
+    Needs,
+    Outlook,
+    Plan,
+    Planner,
+    Readings,
+    RecordedHost,
+    RequestError,
+    inputs_of,
+    is_of,
+    is_true,
+)
+from .cuda_packages import (
+    LOCK_FILE,
+    LOCK_PLUGIN,
+    CudaPackage,
+    Offer,
+    Table,
+    is_offered,
+    numbers,
+    offers_command,
+    packages_for,
+    parse_offers,
+)
+
+DCGM = "nvidia_dcgm"
+INSTALL, REMOVE = "install", "remove"
+"""Steps."""
+UNIT = "nvidia-dcgm.service"
+DROP_IN = f"/etc/systemd/system/{UNIT}.d/zz-gpu-fleet.conf"
+"""The last by its name, since the last of several drop-ins counts."""
+PREFERENCES_FILE = "/etc/apt/preferences.d/gpu-fleet-dcgm"
+_PREFERENCES = "# Written by the role gpu.fleet.nvidia_dcgm: these versions, and no others, are installed.\n"
+_LOOPBACK = "--bind-interface 127.0.0.1"
+# Without an option nv-hostengine listens on this address as well; named, it is read back.
+_DROP_IN = f"""\
+# Written by the role gpu.fleet.nvidia_dcgm: nv-hostengine asks nobody for a password, and listens on this host alone.
+[Unit]
+After=nvidia-persistenced.service
+[Service]
+ExecStart=
+ExecStart=/usr/bin/nv-hostengine -n --service-account nvidia-dcgm {_LOOPBACK}
+"""
+_TABLE, _PART = "__nvidia_dcgm_table", "dcgm"
+_CORE = "datacenter-gpu-manager-4-core"
+_OLD = ("datacenter-gpu-manager", "datacenter-gpu-manager-config")
+"""The packages of DCGM 3 and older."""
+_OF_DCGM = ("datacenter-gpu-manager", "nv-hostengine")
+SERIES = ("11", "12", "13")
+"""The series of CUDA that DCGM 4 has packages for."""
+_VERSION = re.compile(r"4([.][0-9]{1,4}){0,2}")
+_PROCESSES = ("ps", "-ww", "-C", "nv-hostengine,dcgm-exporter", "-o", "comm=,cgroup=")
+_PROCESS = re.compile(r"^(nv-hostengine|dcgm-exporter)[ ]+([^ \n]{1,1000})", re.MULTILINE)
+_CONTAINERS = ("kubepods", "docker", "libpod", "containerd", "crio")
+# "1 GPU found." of DCGM up to 4.5, "8 GPUs found (Active)." since 4.6.
+_FOUND = re.compile(r"^[ ]*([0-9]{1,4}) GPUs? found\b", re.MULTILINE)
+_SHOWN_VERSIONS, _LONGEST = 8, 200
+
+
+@dataclass(frozen=True)
+class Request:
+    """The variables of the role. `cuda` has series of CUDA; where it is empty, driver and GPUs decide."""
+
+    is_present: bool
+    version: str
+    cuda: tuple[str, ...] = ()
+    replaces_old: bool = field(default=False, metadata=RUN_ONLY)
+
+    @classmethod
+    def read(cls, variables: Mapping[str, Any]) -> Request:
+        """The request in the variables."""
+        version = variables["nvidia_dcgm_version"]
+        if not isinstance(version, str) or not _VERSION.fullmatch(version):
+            raise RequestError(
+                f"nvidia_dcgm_version is {shown(version)}; it takes a version of DCGM 4 or its beginning, in quotes, "
+                'such as "4", "4.5" or "4.5.3"'
+            )
+        return cls(
+            variables["nvidia_dcgm_state"] == "present",
+            version,
+            tuple(sorted({str(one) for one in variables["nvidia_dcgm_cuda"]}, key=int)),
+            is_true(variables["nvidia_dcgm_replace_old"]),
+        )
+
+    @property
+    def repository(self) -> str:
+        """The repository of the role nvidia_repository, empty where none is needed."""
+        return "cuda" if self.is_present else ""
+
+
+@dataclass(frozen=True)
+class Host(RecordedHost):
+    """What is known of the host; empty where it is not.
+
+    `driver_cuda` is the series of CUDA of the driver, `gpu_cuda` has the newest ones that its GPUs run. `service` is
+    what cuda_facts has of DCGM. `offers` are None before they are read; with `fresh` there are no others.
+    """
+
+    driver_cuda: str = ""
+    gpu_cuda: tuple[str, ...] = ()
+    gpus: int = 0
+    packages: Mapping[str, str] = field(default_factory=dict)
+    service: Mapping[str, Any] = field(default_factory=dict)
+    offers: tuple[Offer, ...] | None = None
+    fresh: bool = False
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any], offers: Mapping[str, Any] | None = None, fresh: bool = False) -> Host:
+        """The host with these facts; `offers` is the result of one of the plan's `offers_commands`."""
+        smi = facts.get("nvidia_smi") or {}
+        series = str(smi.get("cuda_version") or "").partition(".")[0]
+        has_driver = bool(smi.get("driver_version")) and series.isascii() and series.isdigit()
+        packages = facts.get("packages") or {}
+        return cls(
+            platform=platform_of(facts),
+            record=facts["gpu_fleet_managed"].get(DCGM) or {},
+            driver_cuda=series if has_driver else "",
+            gpu_cuda=_series_of_gpus(smi) if has_driver else (),
+            gpus=sum(not gpu.get("error") for gpu in smi.get("gpus") or ()),
+            packages={
+                name: str(found[0].get("version") or "") if found else ""
+                for name, found in packages.items()
+                if str(name).startswith(_OF_DCGM)
+            },
+            service=((facts.get("cuda") or {}).get("services") or {}).get("dcgm") or {},
+            offers=None if offers is None else parse_offers(str(offers.get("stdout") or "")),
+            fresh=fresh and offers is not None and offers.get("rc") == 0,
+        )
+
+    @property
+    def old(self) -> tuple[str, ...]:
+        """The installed packages of DCGM 3 and older."""
+        return tuple(name for name in _OLD if name in self.packages)
+
+
+def _series_of_gpus(smi: Mapping[str, Any]) -> tuple[str, ...]:
+    """The newest series of CUDA that each GPU runs with the driver, as CUDA 13 has left out the GPUs before Turing."""
+    found = set()
+    try:
+        for gpu in read_gpus(smi.get("pci_gpus") or ()):
+            runs = fits(CompatibilityRequest(gpus=(gpu,), driver=str(smi["driver_version"])))["cuda"]
+            found |= {max((one.partition(".")[0] for one in runs), key=int)} if runs else set()
+    except CompatibilityError:
+        # Of a version in another form nothing is known.
+        return ()
+    return tuple(sorted(found & {*SERIES}, key=int))
+
+
+# The plan
+
+
+def plan(
+    request: Request, host: Host, table: Table, readings: Readings | None = None, *, driver_comes: bool = False
+) -> Plan:
+    """Plan DCGM; `table` has its packages, `readings` what `needs` names, where it was read."""
+    if not host.platform["supported"]:
+        known = ", ".join(host.platform["known"])
+        return Plan(
+            (f"{host.platform['name']} is not supported by the role gpu.fleet.nvidia_dcgm; use one of: {known}",)
+        )
+    series, record = _series(request, host), host.record
+    inputs = inputs_of(request, platform=host.platform["name"], cuda=list(series))
+    drift = record.get("drift") or []
+    is_converged = not drift and is_of(record, inputs)
+    has_work = not is_converged if request.is_present else bool(record)
+    refusals = _refusals(request, host, table, readings, driver_comes) if has_work and request.is_present else ()
+    return Plan(
+        refusals=tuple(refusals),
+        steps=((INSTALL if request.is_present else REMOVE),) if has_work else (),
+        reasons=tuple(found["message"] for found in drift),
+        inputs=inputs,
+        warnings=tuple(_vulnerable(request.version)) if has_work and request.is_present else (),
+        tasks=_tasks(request, host, table, series),
+    )
+
+
+def _series(request: Request, host: Host) -> tuple[str, ...]:
+    """The series of CUDA whose packages the host gets: the driver's, and older ones to which its GPUs are limited."""
+    found = {*request.cuda} or {host.driver_cuda, *host.gpu_cuda} - {""}
+    # A driver that cannot be asked for the moment is no other one.
+    return tuple(sorted(found, key=int)) or tuple(map(str, host.recorded.get("cuda") or ()))
+
+
+def _packages(request: Request, series: Sequence[str], table: Table, manager: str) -> tuple[CudaPackage, ...]:
+    found = [one for cuda in series for one in packages_for(_PART, request.version, cuda, table, manager)]
+    return tuple({package.name: package for package in found if request.is_present and _is_known(series)}.values())
+
+
+def _is_known(series: Sequence[str]) -> bool:
+    """Whether DCGM has packages for each of these series."""
+    return {*series} <= {*SERIES}
+
+
+def _tasks(request: Request, host: Host, table: Table, series: Sequence[str]) -> dict[str, Any]:
+    """What the tasks read."""
+    packages = _packages(request, series, table, host.manager)
+    installed = [package for package in packages if package.kind != "dependency"]
+    recorded = [str(name) for name in host.recorded.get("packages") or ()]
+    is_locked = host.manager == "dnf"
+    data: dict[str, list[str]] = {
+        # What others have installed before stays when the role is removed.
+        "packages": [one.name for one in packages if one.name in recorded or one.name not in host.packages],
+        # Without the epoch, which is no part of the version that a user knows.
+        "version_locks": [f"{one.name}-{one.version}" for one in packages] if is_locked else [],
+    }
+    obsolete = {name: [one for one in host.recorded.get(name) or () if one not in data[name]] for name in data}
+    obsolete["packages"] = [name for name in obsolete["packages"] if name not in {one.name for one in packages}]
+    separator = "-" if is_locked else "="
+    removed = [*(host.old if request.is_present and request.replaces_old else ()), *obsolete["packages"]]
+    listed = [name for name in removed if name in host.packages]
+    changes = {"install": [one.name for one in installed]} if request.is_present else {}
+    changes["remove"] = listed or ([] if request.is_present else ["DCGM"])
+    names = dict.fromkeys((_CORE, *(one.name for one in installed)))
+    has_unit = host.service.get("unit") == UNIT
+    return {
+        "would": " and ".join(f"{verb} {', '.join(what)}" for verb, what in changes.items() if what),
+        "manager": host.manager,
+        "needs_repository": bool(request.repository),
+        "offers_commands": {
+            "cached": [*offers_command(host.manager, fresh=False), *names],
+            "fresh": [*offers_command(host.manager, fresh=True), *names],
+        },
+        "packages": [asdict(package) for package in packages],
+        "installed": [f"{one.name}{separator}{one.version}" for one in installed],
+        "version_locks": data["version_locks"],
+        "obsolete": {**obsolete, "packages": removed},
+        "removes_packages": bool(removed or obsolete["version_locks"]),
+        # An engine that goes on with the libraries of another version fails.
+        "stopped_units": [UNIT] if has_unit and (request.is_present or _CORE in removed) else [],
+        # Of packages that others have installed.
+        "restarted_units": [UNIT] if has_unit and not request.is_present and _CORE not in removed else [],
+        "preferences_file": PREFERENCES_FILE,
+        "preferences": _PREFERENCES
+        + "".join(f"Package: {one.name}\nPin: version {one.version}\nPin-Priority: 1001\n\n" for one in packages),
+        "lock_plugin": LOCK_PLUGIN,
+        "unit": UNIT,
+        "drop_in": DROP_IN,
+        "drop_in_content": _DROP_IN,
+        "record": {
+            "data": {**data, "cuda": [*series]},
+            # Recorded first, with what an earlier run has left.
+            "intended": {
+                **{name: list(dict.fromkeys([*(host.recorded.get(name) or ()), *data[name]])) for name in data},
+                "cuda": [*series],
+            },
+            "files": [DROP_IN, *([] if is_locked else [PREFERENCES_FILE])],
+            "packages": [LOCK_PLUGIN] if is_locked else [],
+            "pinned_packages": [one.name for one in installed],
+            "lines": {LOCK_FILE: data["version_locks"]} if is_locked else {},
+            "units": {UNIT: {"enabled": True, "active": True, "started_after": [DROP_IN]}},
+        },
+    }
+
+
+# Refusals
+
+
+def _refusals(
+    request: Request, host: Host, table: Table, readings: Readings | None, driver_comes: bool
+) -> Iterator[str]:
+    yield from _against_driver(request, host, driver_comes)
+    yield from _against_others(request, host)
+    if readings is not None:
+        yield from _against_processes(host, readings)
+    series = _series(request, host)
+    if _is_known(series):
+        yield from _against_availability(request, _packages(request, series, table, host.manager), host)
+
+
+def _against_driver(request: Request, host: Host, driver_comes: bool) -> Iterator[str]:
+    """Why there are no packages for the driver of the host."""
+    series = _series(request, host)
+    if driver_comes:
+        return
+    if not host.driver_cuda and not host.record:
+        yield (
+            "DCGM needs the driver, and nvidia-smi prints no version of it and of its CUDA; run the role "
+            "gpu.fleet.nvidia_driver before, or take nvidia_dcgm out of gpu_fleet_roles"
+        )
+    elif not _is_known(series):
+        yield (
+            f"the driver runs CUDA {host.driver_cuda}, and DCGM 4 has packages for CUDA {', '.join(SERIES)}, as far as "
+            f"this collection knows; set nvidia_dcgm_cuda, as in [{SERIES[-1]}]"
+        )
+    newer = [one for one in request.cuda if host.driver_cuda and int(one) > int(host.driver_cuda)]
+    if newer:
+        yield (
+            f"nvidia_dcgm_cuda has {', '.join(newer)}, and the driver runs CUDA {host.driver_cuda}; name a series "
+            "that it runs, or leave the variable empty"
+        )
+
+
+def _against_others(request: Request, host: Host) -> Iterator[str]:
+    """Why DCGM of others is in the way."""
+    if host.old and not request.replaces_old:
+        found = ", ".join(f"{name} {host.packages[name]}".strip() for name in host.old)
+        yield (
+            f"{found} is installed, an older DCGM, and DCGM 4 excludes it; set nvidia_dcgm_replace_old to true to have "
+            "it removed"
+        )
+    elif host.service.get("installed") and not host.packages and not host.record:
+        unit = host.service.get("unit") or "nv-hostengine"
+        yield (
+            f"DCGM is on the host ({unit}), and of no package of NVIDIA's: a host has one host engine; remove it, or "
+            "take nvidia_dcgm out of gpu_fleet_roles"
+        )
+
+
+def _against_processes(host: Host, readings: Readings) -> Iterator[str]:
+    """Why a host engine that runs elsewhere, such as in a container of NVIDIA's GPU Operator, is in the way.
+
+    An exporter starts an engine of its own, unless it is given another one: where DCGM ran already, it was.
+    """
+    found = dict.fromkeys(_PROCESS.findall(readings.output(_PROCESSES)))
+    for program, cgroup in found:
+        is_ours = UNIT in cgroup or (
+            program == "dcgm-exporter" and (host.record or host.service.get("state") == "active")
+        )
+        if is_ours:
+            continue
+        is_pod = "kubepods" in cgroup
+        what = "a pod" if is_pod else "a container" if any(one in cgroup for one in _CONTAINERS) else cgroup[-80:]
+        remedy = (
+            "set dcgm.enabled=false and dcgmExporter.enabled=false in the values of the GPU Operator's chart"
+            if is_pod
+            else "stop it"
+        )
+        yield (
+            f"{program} runs in {what} and has a host engine of its own, and two of them on a host disturb each other; "
+            f"{remedy}, or take nvidia_dcgm out of gpu_fleet_roles"
+        )
+
+
+def _against_availability(request: Request, packages: Sequence[CudaPackage], host: Host) -> Iterator[str]:
+    """Why a package cannot be had from NVIDIA's repository; old package lists may lack the newest version alone."""
+    if host.offers is None:
+        return
+    needed = [one for one in packages if one.kind != "dependency"]
+    missing = next((one for one in needed if not is_offered(one, host.offers)), None)
+    if missing is None:
+        return
+    found = sorted({_upstream(one.version) for one in host.offers if one.name == missing.name}, key=numbers)
+    is_old = not host.fresh and (not found or numbers(found[-1]) < numbers(request.version))
+    if not is_old:
+        has = f"it has {', '.join(found[-_SHOWN_VERSIONS:])}" if found else "it has none"
+        yield (
+            f"nvidia_dcgm_version is {request.version}, of which the repository for {host.platform['name']} does not "
+            f"have {missing.name}; {has}"
+        )
+
+
+def _upstream(version: str) -> str:
+    """A package's version without its epoch."""
+    return version.rpartition(":")[2]
+
+
+def _vulnerable(version: str) -> Iterator[str]:
+    """Vulnerabilities of a version that is requested as a whole; the newest of a beginning is the repository's."""
+    found = vulnerabilities.known(vulnerabilities.DCGM, version) if version.count(".") == 2 else None
+    if found and found.found:
+        yield (
+            f"nvidia_dcgm_version is {version}, which has known vulnerabilities (NVIDIA's security {found.text}); "
+            f"{found.fixed_in} and newer have none of them"
+        )
+
+
+# What was read back
+
+
+def refusals_of_the_service(host: Host, discovery: str, command: str) -> Iterator[str]:
+    """What `dcgmi discovery -l` and the unit's ExecStart differ in from a service that is as declared."""
+    if f"{_LOOPBACK} " not in f"{command} ":
+        yield (
+            f"{UNIT} does not start nv-hostengine with {_LOOPBACK}; see `systemctl cat {UNIT}` for a drop-in that "
+            f"counts after {DROP_IN}, and remove it"
+        )
+    match = _FOUND.search(discovery)
+    if match is None:
+        first = next((line.strip() for line in discovery.splitlines() if line.strip()), "it printed nothing")
+        yield f"`dcgmi discovery -l` lists no GPUs: {first[:_LONGEST]}; see `journalctl -u {UNIT}`"
+    elif int(match[1]) < host.gpus:
+        yield (
+            f"`dcgmi discovery -l` lists {match[1]} of the {host.gpus} GPUs that nvidia-smi lists; see `journalctl -u "
+            f"{UNIT}`"
+        )
+
+
+# For the tasks
+
+
+def needs(variables: Mapping[str, Any]) -> Needs:
+    """Readings of the host."""
+    return Needs(commands=(_PROCESSES,)) if Request.read(variables).is_present else Needs()
+
+
+def _before_change(variables: Mapping[str, Any], facts: Mapping[str, Any], outlook: Outlook) -> Sequence[str]:
+    """Refusals before the first change of the run; a driver that the role nvidia_driver brings decides later."""
+    request, comes = Request.read(variables), "nvidia_driver" in outlook.coming
+    return plan(request, Host.of(facts), variables[_TABLE], outlook.readings, driver_comes=comes).refusals
+
+
+def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
+    readings = Readings.of(given["readings"]) if given.get("readings") else None
+    return plan(Request.read(variables), Host.of(facts), variables[_TABLE], readings)
+
+
+def _offers(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
+    return plan(Request.read(variables), Host.of(facts, given["offers"], is_true(given["fresh"])), variables[_TABLE])
+
+
+def _verify(_variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
+    found = refusals_of_the_service(Host.of(facts), str(given["discovery"]), str(given["command"]))
+    return Plan(tuple(found))
+
+
+PLANNER = Planner(
+    {"plan": _plan, "offers": _offers, "verify": _verify}, tables=(_TABLE,), needs=needs, refuses=_before_change
+)
