@@ -29,10 +29,9 @@ from .contract import (
     RecordedHost,
     RequestError,
     inputs_of,
-    is_of,
     is_true,
 )
-from .cuda_packages import (
+from .cuda.packages import (
     LOCK_FILE,
     LOCK_PLUGIN,
     CudaPackage,
@@ -183,7 +182,7 @@ def plan(
     series, record = _series(request, host), host.record
     inputs = inputs_of(request, platform=host.platform["name"], cuda=list(series))
     drift = record.get("drift") or []
-    is_converged = not drift and is_of(record, inputs)
+    is_converged = not drift and record.get("inputs") == inputs
     has_work = not is_converged if request.is_present else bool(record)
     refusals = _refusals(request, host, table, readings, driver_comes) if has_work and request.is_present else ()
     return Plan(

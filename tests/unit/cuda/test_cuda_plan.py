@@ -16,6 +16,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.distributions
 from ansible_collections.gpu.fleet.plugins.plugin_utils._compatibility import CompatibilityRequest, fits
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import RequestError
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.cuda import plan as toolkits
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.cuda.packages import numbers
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.cudnn import (
     Host,
     Request,
@@ -126,7 +127,7 @@ def test_the_default_fits_wherever_any_version_does(gpu: Any) -> None:
         found = cuda_host({"driver": driver, "gpus": [gpu] if gpu else [], "offered": ""}, UBUNTU)
         (version,) = toolkits.Request.read(_load("cuda", "defaults")).on(found).versions
         asked = CompatibilityRequest(found.gpus, driver or None)
-        fitting = [one for one in fits(asked)["cuda"] if toolkits.numbers(one) <= (13, 0)]
+        fitting = [one for one in fits(asked)["cuda"] if numbers(one) <= (13, 0)]
         assert version in (fitting or ["13.0"]), (driver, version)
 
 
