@@ -25,6 +25,7 @@ _DKMS_CERTIFICATE = "/var/lib/dkms/mok.pub"
 _SIGNS_WITH_SHIM = "Ubuntu 22.04"
 _VERSION = re.compile(r"newest|recommended|[0-9]{3}|[0-9]{3}[.][0-9]+([.][0-9]+)?")
 _URL = re.compile(r"(https?|file)://\S+")
+_NODE = re.compile(r"[A-Za-z0-9._:-]+")
 _FINGERPRINT = re.compile(r"[0-9A-Fa-f]{40}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _OF_RUNFILE = re.compile(r"-([0-9]{3}[.][0-9.]*[0-9])")
@@ -224,6 +225,9 @@ def against_variables(request: Request, platform: Mapping[str, Any], architectur
             yield f"nvidia_driver_{variable} is {shown(masked(url))}; it has to be a URL (https, http or file)"
     if request.epel_fingerprint and not _FINGERPRINT.fullmatch(request.epel_fingerprint):
         yield f"nvidia_driver_epel_fingerprint is {shown(request.epel_fingerprint)}; it has to be 40 hexadecimal digits"
+    nodes = [node for node in request.imex_nodes if not _NODE.fullmatch(node)]
+    if nodes:
+        yield f"nvidia_driver_imex_nodes has {shown(nodes[0])}; each entry is one IP address or host name"
     others = (request.mok_key not in ("", SHIM_KEY), request.mok_certificate not in ("", SHIM_CERTIFICATE))
     if name == _SIGNS_WITH_SHIM and build == DKMS and any(others):
         yield (
