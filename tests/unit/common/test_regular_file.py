@@ -50,7 +50,7 @@ def fifo(path: Path) -> Path:
 
 
 def test_a_fifo_a_device_and_a_directory_are_errors(tmp_path: Path) -> None:
-    for path, reason in ((str(fifo(tmp_path / "a")), "no regular file"), ("/dev/zero", "no regular file")):
+    for path, reason in ((str(fifo(tmp_path / "a")), "not a regular file"), ("/dev/zero", "not a regular file")):
         for read in (open_regular, read_bytes, read_text, text_of):
             with pytest.raises(OSError, match=reason):
                 read(path)
@@ -64,7 +64,7 @@ def test_a_file_that_becomes_a_fifo_after_the_first_look_is_an_error(
     path, real = fifo(tmp_path / "a"), os.stat
     (tmp_path / "file").touch()
     monkeypatch.setattr(os, "stat", lambda _path, **_how: real(tmp_path / "file"))
-    with pytest.raises(OSError, match="no regular file"):
+    with pytest.raises(OSError, match="not a regular file"):
         open_regular(str(path))
 
 

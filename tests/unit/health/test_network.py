@@ -298,7 +298,7 @@ def test_the_declared_number() -> None:
 def test_an_adapter_that_is_gone() -> None:
     gone = before().known["guid-3/1"]
     text = judged(eight()[:3], before(), None, [gone])["nic_count_differs"]
-    assert text.startswith("mlx5_3 (0000:43:00.0) is not there") and "declare nic_count" in text
+    assert text.startswith("mlx5_3 (0000:43:00.0) is gone") and "declare nic_count" in text
     assert judged(eight()[:3], before(), 3, [gone])["nic_count_differs"] == ""
 
 
@@ -651,7 +651,7 @@ def test_an_adapter_that_is_not_on_the_bus(sysfs: Sysfs) -> None:
     assert sysfs.check(known)[0] == {}
     sysfs.remove("/sys/bus/pci/devices/0000:24:00.0")
     findings, after = sysfs.check(known)
-    assert findings["nic_count_differs"].startswith("mlx5_1 (0000:24:00.0) is not there")
+    assert findings["nic_count_differs"].startswith("mlx5_1 (0000:24:00.0) is gone")
     assert sysfs.check(after, declared=3)[0] == {}
     # It has another address.
     moved = {key: replace(entry, place="0000:99:00.0") for key, entry in known.items() if entry.name != "mlx5_1"}

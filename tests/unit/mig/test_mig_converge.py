@@ -250,7 +250,7 @@ def test_no_driver(tmp_path: Path) -> None:
         (["3g.71gb:1"], "it starts at 0, 4"),
         (["1g.18gb:x"], "follows the colon"),
         (["1G.18GB"], "did you mean '1g.18gb'"),
-        (["5c.7g.141gb"], "no compute instance of 7g.141gb"),
+        (["5c.7g.141gb"], "not a compute instance of 7g.141gb"),
         ("1g.18gb", "a list of profile names or a map"),
         ([7], "not 7"),
         ({"1g.18gb": -1}, "whole number from 0"),
