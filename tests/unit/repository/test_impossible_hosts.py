@@ -13,7 +13,7 @@ from tests.unit.plays import run_play
 
 pytestmark = pytest.mark.plays
 
-ROLES = ("cuda", "cudnn", "docker", "nvidia_container_toolkit", "nvidia_driver", "nvidia_repository")
+ROLES = ("cuda", "cudnn", "docker", "nvidia_container_toolkit", "nvidia_dcgm", "nvidia_driver", "nvidia_repository")
 FACTS = {
     "distribution": "Rocky",
     "distribution_version": "8.10",
