@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: package_pin
 short_description: Keep packages at their version
-version_added: 1.1.0
+version_added: 1.0.0
 description:
   - Made for the roles P(gpu.fleet.cuda#role), P(gpu.fleet.cudnn#role), P(gpu.fleet.docker#role),
     P(gpu.fleet.nvidia_container_toolkit#role) and P(gpu.fleet.nvidia_driver#role) of this collection; its options may

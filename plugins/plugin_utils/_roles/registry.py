@@ -33,17 +33,16 @@ _DOCKER, _GENERAL, _PODMAN = "community.docker", "community.general", "container
 
 
 def _installs(name: str, *others: str, needs_gpu: bool = True, may_need_repository: bool = True) -> Role:
-    """A role that installs packages; all run by default, and have dnf's locks of community.general besides `others`."""
-    collections = (*others, _GENERAL)
-    return Role(name, True, needs_gpu, may_need_repository, True, is_disruptive=True, collections=collections)
+    """A role that installs packages; all run by default, and use the collections `others`."""
+    return Role(name, True, needs_gpu, may_need_repository, True, is_disruptive=True, collections=others)
 
 
 REGISTRY = (
-    _installs("nvidia_driver"),
+    _installs("nvidia_driver", _GENERAL),
     Role("gpu_state", runs_by_default=True, is_disruptive=True),
     # What Slurm has of a node is the operator's.
     Role("slurm_gres", is_removed=False),
-    _installs("cuda", needs_gpu=False),
+    _installs("cuda", _GENERAL, needs_gpu=False),
     _installs("cudnn", needs_gpu=False),
     _installs("docker", _DOCKER, needs_gpu=False, may_need_repository=False),
     _installs("nvidia_container_toolkit"),
