@@ -88,9 +88,9 @@ CASES: dict[str, tuple[Seen, list[str]]] = {
         [],
     ),
     "Secure Boot, a key": (Seen(is_on=True, variables=ENROLL), []),
-    "Secure Boot, half a key": (
+    "Secure Boot, a key without its password": (
         Seen(is_on=True, variables={**ENROLL, "nvidia_driver_mok_password": ""}),
-        ["nvidia_driver_mok_key, nvidia_driver_mok_certificate and nvidia_driver_mok_password have to be set"],
+        ["set nvidia_driver_mok_password, for which the firmware asks at the next boot"],
     ),
     "Secure Boot, a key for modules of others": (
         Seen(is_on=True, variables={"nvidia_driver_module_build": "precompiled", **ENROLL}),

@@ -129,7 +129,7 @@ def _config(**changes: Any) -> dict[str, Any]:
         (_config(**{"mig-devices": {"1g.5gb:0": 1}}), "without a start"),
         *[(_config(**{"device-filter": value}), "device-filter is") for value in NO_FILTERS],
         *[
-            (_config(**{"mig-enabled": False, "mig-devices": value}), "mig-devices is to be a mapping")
+            (_config(**{"mig-enabled": False, "mig-devices": value}), "mig-devices has to be a mapping")
             for value in NO_COUNTS
         ],
         ([], "a mapping"),
