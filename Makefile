@@ -24,7 +24,7 @@ help:
 	@echo "make redact FILE=output.txt prints a file for an issue, without what identifies your site"
 	@echo "make mock-repositories the mock repositories, after a change in testbed/mock_repositories"
 
-demo demo-clean prepare test test-unit test-ci test-long test-full bench fuzz mock-repositories docs tables release facts-check: | python
+demo demo-clean prepare test test-unit test-ci test-long test-full night bench fuzz mock-repositories docs tables release facts-check: | python
 	@$(PYTHON) -m testbed $@ $(ARGS)
 
 real-gpu: | python

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The parts of the tests that have waited longest since they passed, as many as fit into a night.
 
-A record says when each part passed, at which commit, and how long it took. A workflow keeps the file from one night to
+A record has the time at which each part passed, the commit, and the duration. A workflow keeps the file from one night to
 the next; a part without an entry has waited longest.
 """
 

@@ -74,6 +74,7 @@ _OF_OTHERS = (
         "compatibility",
         "containers",
         "cuda",
+        "dcgm",
         "driver",
         "kubernetes_node",
         "real_indexes",

@@ -35,7 +35,7 @@ _DGX = "https://docs.nvidia.com/dgx/"
 def against_driver(facts: Mapping[str, str], source: str, may_install: bool, file: str = "") -> str:
     """Why no driver of a source is installed on a machine with these facts; empty where nothing is against it.
 
-    `may_install`: whether the source is the distribution, which DGX OS is as well. `file` is that of a runfile.
+    `may_install`: whether the source is the distribution, which DGX OS is as well. `file` is the name of a runfile.
     """
     kind, dgx, vgpu = (facts.get(name, "") for name in ("virtualization", "dgx_os", "vgpu"))
     if kind in _DRIVERS:

@@ -65,7 +65,7 @@ def form_refusals(name: str, value: object, spec: Spec, converted: bool = False)
 def value_refusals(name: str, value: object, spec: Spec) -> Iterator[str]:
     """What is wrong with a value of the right form, whatever the role, and on every host.
 
-    A path may be empty where the documentation of its variable says what that means.
+    A path may be empty where the documentation of its variable states its meaning.
     """
     kind = spec.get("type", "str")
     if value is None or spec.get("choices"):
@@ -83,7 +83,7 @@ def value_refusals(name: str, value: object, spec: Spec) -> Iterator[str]:
 
 
 def _least(name: str) -> int:
-    """The least of a number; a run that waits for nothing has failed before the host could answer."""
+    """The least of a number; a run that waits for nothing fails before the host can respond."""
     return 1 if name.endswith(_TIMEOUTS) else 0
 
 

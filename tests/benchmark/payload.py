@@ -46,7 +46,7 @@ LIMITS_KIB: Mapping[str, int] = {
     "gpu_health": 433,
     "gpu_reset": 263,
     "gpu_settings": 273,
-    "gpu_state": 420,
+    "gpu_state": 425,
     "host_facts": 510,
     "mig_profile": 334,
     "nvidia_smi_facts": 281,

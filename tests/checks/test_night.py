@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""`make night`: which parts run next, and what their record says."""
+"""`make night`: the parts that run next, and their record."""
 
 from __future__ import annotations
 

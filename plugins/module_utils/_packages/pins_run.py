@@ -161,7 +161,7 @@ def _apply(request: Request, found: Plan, here: _Progress) -> None:
     for step in found.files:
         take(step, here.files)
         here.done = replace(here.done, files=(*here.done.files, step))
-    # One command for all packages: those of a kernel are many.
+    # One command for all packages: a kernel has many.
     if found.release:
         result = _change(["apt-mark", "unhold", *found.release])
         here.done = replace(here.done, release=_made(request, result, found.release, False))

@@ -141,7 +141,7 @@ def test_the_plan_is_shown_also_where_results_that_are_ok_are_hidden(tmp_path: P
         (("--limit=typo",), "warning", "leaves us with no hosts to target"),
     ],
 )
-def test_a_run_that_touches_no_host_says_so_and_fails(
+def test_a_run_that_touches_no_host_fails_with_the_reason(
     tmp_path: Path, arguments: tuple[str, ...], mismatch: str, message: str
 ) -> None:
     env = {"ANSIBLE_CALLBACKS_ENABLED": "gpu.fleet.fleet_table", "ANSIBLE_HOST_PATTERN_MISMATCH": mismatch}
@@ -150,7 +150,7 @@ def test_a_run_that_touches_no_host_says_so_and_fails(
     assert done.rc != 0, done.output
 
 
-def test_a_run_over_an_empty_inventory_says_so_and_fails(tmp_path: Path) -> None:
+def test_a_run_over_an_empty_inventory_fails_with_the_reason(tmp_path: Path) -> None:
     env = {"ANSIBLE_CALLBACKS_ENABLED": "gpu.fleet.fleet_table"}
     done = run_site(tmp_path, {}, env=env)
     assert done.rc != 0 and "no task has run on any host: see gpu_fleet_targets" in done.output, done.output

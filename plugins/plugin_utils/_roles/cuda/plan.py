@@ -164,8 +164,8 @@ class Host(RecordedHost):
     """What is known of the host; empty where it is not, which is never a reason against a request.
 
     `runs` are driver and GPUs by which the default version is chosen; `driver` and `gpus`, read later, count against a
-    request. `compiler` is the version of g++. `offers` are those of the packages in `names` of
-    the plan, None before they are read; with `fresh` there are no others. `changes` are those of a simulated
+    request. `compiler` is the version of g++. `offers` are the versions of the packages in `names` of
+    the plan, None before they are read; with `fresh` there are no others. `changes` come from a simulated
     installation, `error` is why that failed.
     """
 

@@ -35,7 +35,7 @@ def headers_package(kernel: str, manager: str) -> str:
     and so has Oracle's Unbreakable Enterprise Kernel.
     """
     if manager == "apt":
-        # https://pve.proxmox.com/wiki/NVIDIA_vGPU_on_Proxmox_VE, read 2026-11-29; those of older ones are called pve-.
+        # https://pve.proxmox.com/wiki/NVIDIA_vGPU_on_Proxmox_VE, read 2026-11-29; older releases call them pve-.
         return f"{'proxmox' if kernel.endswith('-pve') else 'linux'}-headers-{kernel}"
     if amazon := _AMAZON.fullmatch(kernel):
         return f"kernel{'' if amazon[1] == _FIRST_OF_AMAZON else amazon[1]}-devel-{kernel}"
