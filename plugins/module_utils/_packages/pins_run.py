@@ -184,7 +184,7 @@ def _change(argv: Sequence[str]) -> CommandResult:
 
 
 def _made(request: Request, result: CommandResult, names: tuple[str, ...], is_held: bool) -> tuple[str, ...]:
-    """The entries of the packages that are on hold, or not, by now."""
+    """The packages that are on hold, or not, by now."""
     if result.rc == 0:
         return names
     held = _dpkg(request)[1]
