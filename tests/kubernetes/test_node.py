@@ -27,7 +27,7 @@ from tests.unit.site.mock_host import SiteRun, run_site
 
 CORDON = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 RULES: list[dict[str, Any]] = yaml.safe_load(
-    (ROOT / "docs" / "kubernetes.md").read_text().partition("It needs:\n\n```yaml\n")[2].partition("```")[0]
+    (ROOT / "docs" / "kubernetes.md").read_text().partition("The account needs:\n\n```yaml\n")[2].partition("```")[0]
 )["rules"]
 OF_DRA: list[dict[str, Any]] = yaml.safe_load(
     (ROOT / "docs" / "kubernetes.md").read_text().partition("needs these rights in addition")[2].split("```")[1][5:]
