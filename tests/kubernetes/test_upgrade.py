@@ -20,7 +20,7 @@ VIOLATION = "Cannot evict pod as it would violate the pod's disruption budget."
 
 def test_nodes_are_drained_and_only_our_cordons_are_undone(tmp_path: Path, cluster: ControlPlane, token: str) -> None:
     # As a controller leaves it that was killed before it has recorded the cordon, whose annotation has its run.
-    cluster.add_node("guarded", cordoned=True, annotations={KEY: f"{RUN}: upgrade"})
+    cluster.add_node("guarded", cordoned=True, annotations={KEY: f"gpu.fleet {RUN}: upgrade"})
     states = tmp_path / "states" / "hosts"
     states.mkdir(parents=True)
     history = [{"step": step, "time": "2026-05-04T09:00:00Z", "reason": ""} for step in ("planned", "draining")]
