@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The parts of the tests that have waited longest since they passed, as many as fit into a night.
 
-A record has the time at which each part passed, the commit, and the duration. A workflow keeps the file from one night to
-the next; a part without an entry has waited longest.
+A record has the time at which each part passed, the commit, and the duration. A workflow keeps the file from one night
+to the next; a part without an entry has waited longest.
 """
 
 from __future__ import annotations

@@ -298,8 +298,8 @@ def mig_left(declared: Sequence[str], gpus: Sequence[Mapping[str, Any]]) -> Plan
 
 
 def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
-    found = facts.get("nvidia_smi") or {"gpu_count": 0, "pci_gpus": ()}
-    count = max(int(found["gpu_count"]), len(found["pci_gpus"]))
+    found = facts.get("nvidia_smi") or {}
+    count = max(len(found.get("gpus") or ()), len(found.get("pci_gpus") or ()))
     return plan(Request.read(variables, count), Run.of(given))
 
 
