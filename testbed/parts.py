@@ -109,7 +109,7 @@ _KUBERNETES_LONG = (
 # Runs of minutes: a fleet that is stopped and goes on, remedies with the controller killed at each step.
 _FLEET = "tests/unit/upgrade/test_upgrade_fleet.py"
 _KILLS = "tests/unit/hostile/test_kills.py"
-_REMEDIES = "tests/unit/upgrade/test_remediate_playbook.py"
+_REMEDIES = ("tests/unit/upgrade/test_remediate_playbook.py", "tests/unit/upgrade/test_remediate_fleet.py")
 _ACCEPT = "tests/unit/upgrade/test_accept_playbook.py"
 # Units that take longest: each call that fails in each way, all layouts, all hosts of real indexes, hostile options,
 # damaged documents, real servers.
@@ -197,7 +197,7 @@ PARTS = (
         cores=0.7,
         workers=2,
         marked="plays",
-        without=(_FLEET, _REMEDIES, _ACCEPT, *_EXHAUSTIVE),
+        without=(_FLEET, *_REMEDIES, _ACCEPT, *_EXHAUSTIVE),
     ),
     Part("exhaustive", "test-ci", ("tests/torture", *_EXHAUSTIVE), minutes=2.0, cores=0.9, workers=2),
     Part("live_archive", "test-ci", ("tests/live_archive",), minutes=0.8, cores=0.8),
@@ -302,7 +302,7 @@ PARTS = (
     Part("kubelet", "test-long", (_KUBELET,), minutes=5.0, cores=0.4, memory=2.0, suites=("sid",)),
     # site.yml and upgrade.yml killed at random points; as root, for a file system that is full.
     Part("kills", "test-long", (_KILLS,), marked="plays"),
-    Part("upgrade_fleet", "test-long", (_FLEET, _REMEDIES), marked="plays"),
+    Part("upgrade_fleet", "test-long", (_FLEET, *_REMEDIES), marked="plays"),
     Part("accept", "test-long", (_ACCEPT,), marked="plays", optional="PyTorch"),
     Part("upgrade", "test-long", (_scenario("upgrade"),), memory=3.0, suites=("slurm", "slurm_sid")),
     Part(
