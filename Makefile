@@ -10,7 +10,7 @@ help:
 	@echo "make demo-clean  remove every trace of the demo and the tests"
 	@echo "make test        on each change: all unit tests and checks, and all roles on a real systemd host"
 	@echo "make test-unit   of them, unit tests and contracts: neither root nor hosts, no linters"
-	@echo "make test-ci     what CI runs after make test: plays, the package, the scenarios, some of them on fewer hosts"
+	@echo "make test-ci     what CI runs: make test, plays, the package, the scenarios, some of them on fewer hosts"
 	@echo "make test-long   everything else but downloads of gigabytes: all scenarios, faults, torture"
 	@echo "make night       the parts of test-long that have waited longest since they passed (ARGS='--hours 2')"
 	@echo "make test-full   real driver and CUDA packages of Debian, gigabytes of them"

@@ -166,7 +166,7 @@ PARTS = (
         without=(*_LINTERS, *_PACKAGE, *_RELEASE, *_OLDER_CORES, *_OUR_TESTS),
     ),
     Part("linters", "test", _LINTERS, minutes=5.0, cores=0.75),
-    # In CI, after those.
+    # In CI, beside those: while hosts boot and wait, these keep the processors busy.
     Part("site", "test-ci", (_scenario("site"),), minutes=15.3, cores=0.6, memory=2.5, suites=_DEBIAN),
     Part("package", "test-ci", _PACKAGE, minutes=10.0, cores=0.4),
     Part(
@@ -340,7 +340,11 @@ PARTS = (
 RESERVED = {"hostile": 2.0, "kubernetes": 4.0, "live_archive": 1.0, "mistakes": 1.0}
 
 # A target also runs the parts of the target that it is made of.
-INCLUDED: dict[Target, tuple[Target, ...]] = {"test": ("test-unit", "test"), "test-long": ("test-ci", "test-long")}
+INCLUDED: dict[Target, tuple[Target, ...]] = {
+    "test": ("test-unit", "test"),
+    "test-ci": ("test-unit", "test", "test-ci"),
+    "test-long": ("test-unit", "test", "test-ci", "test-long"),
+}
 
 
 def for_target(part: Part, target: Target) -> Part:
