@@ -166,7 +166,7 @@ PARTS = (
         without=(*_LINTERS, *_PACKAGE, *_RELEASE, *_OLDER_CORES, *_OUR_TESTS),
     ),
     Part("linters", "test", _LINTERS, minutes=5.0, cores=0.75),
-    # In CI, beside those: while hosts boot and wait, these keep the processors busy.
+    # In CI too. While hosts boot and wait, the parts above keep the processors busy.
     Part("site", "test-ci", (_scenario("site"),), minutes=15.3, cores=0.6, memory=2.5, suites=_DEBIAN),
     Part("package", "test-ci", _PACKAGE, minutes=10.0, cores=0.4),
     Part(

@@ -53,7 +53,7 @@ def check_changelog(venv: Path) -> None:
     if f"\n  {version}:\n" not in changelog or fragments:
         raise CommandError(
             f"the changelog is not complete: version {version}, fragments left: {', '.join(fragments) or 'none'}; "
-            "run antsibull-changelog release, see CONTRIBUTING.md"
+            "run antsibull-changelog release, see docs/releasing.md"
         )
     run([venv / "bin" / "antsibull-changelog", "lint"], log="release")
 
