@@ -8,8 +8,8 @@ Operational Events; `bulletins` its security bulletins; `memory` NVIDIA's GPU Me
 log; `driver` what the driver's own line states; `validation` NVIDIA's Health Validation; `fabric` NVIDIA's Fabric
 Manager User Guide; `GPUDirect` and `NCCL` NVIDIA's guides to these; `DCGM` its documentation; `IMEX` NVIDIA's IMEX
 Service for NVLink Networks; `Azure`, `Oracle`, `NVSentinel`, `gpud` and `soperator` the health checks that these
-publish; `vGPU` NVIDIA's guides to its licences, with the states that DCGM's source names; `NVRx` the checks of NVIDIA's Resiliency Extension, `Canonical` the alerts of its exporter of DCGM; `own` is a
-choice of this collection.
+publish; `vGPU` NVIDIA's guides to its licences, with the states that DCGM's source names; `NVRx` the checks of NVIDIA's
+Resiliency Extension, `Canonical` the alerts of its exporter of DCGM; `own` is a choice of this collection.
 """
 
 from __future__ import annotations
@@ -505,7 +505,11 @@ CONSEQUENCES = frozenset(("gpu_missing", "gpus_unusable", "gpu_count", "init_fai
 """Rows that follow from it, and then have the remedy of the cause."""
 
 STATES_OF_SOFTWARE = frozenset(
-    row.id for row in (*_PENDING, *_DECLARED, *_LICENCE, *_HOST, *(row for row in _NETWORK if row.remedy in ("configure", "none")))
+    row.id
+    for row in (
+        *(*_PENDING, *_DECLARED, *_LICENCE, *_HOST),
+        *(row for row in _NETWORK if row.remedy in ("configure", "none")),
+    )
 ) - {
     "nvidia_smi_failed",
     "gpu_count",
