@@ -13,7 +13,7 @@ from typing import Any
 from ....module_utils._common.masking import masked
 from .driver_users import decide_change
 from .host import Host
-from .kernel_packages import headers_package
+from .kernel_packages import headers_metapackages, headers_package
 from .request import DKMS, ENROLL, Request
 from .selection import DriverPlan
 from .sources import DISTRIBUTION
@@ -23,7 +23,6 @@ _DEFAULT_KERNEL = re.compile("vmlinuz-(.+)")
 _SIGNERS: Mapping[str, str] = {"Ubuntu": "Canonical", "RedHat": "Red Hat", "AlmaLinux": "AlmaLinux"}
 # No response, or one that another try does not change.
 _NOT_DOWNLOADED = (-1, 0, 401, 403, 404, 410, 500, 502, 503, 504)
-_META_IMAGE = re.compile("linux-image-(?![0-9]|unsigned|extra)")
 _BRANCH_NAMES_TYPE = 560
 """The first branch whose installer takes a kind of modules by its name."""
 _BOOT_MIB = 200
@@ -51,16 +50,13 @@ def headers(host: Host, missing: Sequence[str]) -> dict[str, list[str]]:
 
     A kernel metapackage installs new kernels: the metapackage of headers has to match it.
     """
-    metapackages = (
-        name.replace("linux-image-", "linux-headers-") for name in host.installed if _META_IMAGE.match(name)
-    )
     found = [headers_package(kernel, "apt" if host.uses_apt else "dnf") for kernel in missing]
     if host.distribution == "Amazon":
         # drm, which nvidia-drm needs: https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/.
         found += [name.replace("-devel-", "-modules-extra-") for name in found]
     return {
         "kernels": list(missing),
-        "packages": [*found, *dict.fromkeys(name for name in metapackages if name not in host.installed)],
+        "packages": [*found, *headers_metapackages(host.installed)],
     }
 
 
