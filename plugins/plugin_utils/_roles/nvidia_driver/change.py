@@ -14,6 +14,7 @@ from ....module_utils._common.masking import masked
 from .driver_users import decide_change
 from .host import Host
 from .kernel_packages import headers_metapackages, headers_package
+from .packages import is_of_driver
 from .request import DKMS, ENROLL, Request
 from .selection import DriverPlan
 from .sources import DISTRIBUTION
@@ -285,7 +286,9 @@ def removal(request: Request, host: Host) -> dict[str, Any]:
     """What of the driver is removed: only what this role has recorded, unless it may remove an unmanaged driver."""
     is_removed = bool(host.record) or (request.replace_unmanaged and host.version != "" and not host.is_only_loaded)
     kept, recorded = host.unmanaged(request), host.recorded
-    packages = [name for name in host.family if name not in kept]
+    # What dpkg did not finish has files as well, and what depends on it goes with it.
+    unfinished = [name for name in host.unfinished if is_of_driver(name, host.sources.get(name, ""))]
+    packages = [name for name in dict.fromkeys((*host.family, *unfinished)) if name not in kept]
     report = ""
     if not host.record and host.version and not request.replace_unmanaged:
         state = (
@@ -302,6 +305,7 @@ def removal(request: Request, host: Host) -> dict[str, Any]:
         "replaced": [*packages, *own] if is_removed else [],
         "packages": [*packages, *(name for name in recorded.get("gpudirect", []) if name in host.installed)],
         "family": host.family,
+        "releasable": _releasable(request, host),
         "uninstalls": recorded.get("source") == "runfile" or not host.record,
         "kernel_locks": list(recorded.get("kernel_held", [])),
         "former_units": list(recorded.get("units", [])),
