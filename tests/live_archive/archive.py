@@ -32,7 +32,10 @@ SUITES = {
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 _SOURCES = re.compile(r"nvidia-(?:graphics-drivers|open-gpu-kernel-modules)(?:-tesla.*)?|nvidia-persistenced|dkms")
 # Of other sources: what brings a part of a driver, what a module is built for, and engines.
-_NAMES = re.compile(r"nvidia-cuda-toolkit|linux-(?:image|headers)-(?:(?:cloud|rt)-)?amd64|docker\.io|docker-cli|podman")
+_NAMES = re.compile(
+    r"nvidia-cuda-toolkit|linux-(?:image|headers)-(?:(?:cloud|rt)-)?amd64"
+    r"|docker\.io|docker-(?:cli|buildx|compose)|podman|python3-requests|ca-certificates|apparmor"
+)
 _RELATION = re.compile(r"\s*([a-z0-9][a-z0-9+.-]*)")
 _PROVIDED = re.compile(r"(?:^|,)\s*([a-z0-9][a-z0-9+.-]*)")
 _FIELDS = re.compile(

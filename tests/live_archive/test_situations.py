@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,10 @@ import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._host.packages import DPKG_FORMAT, parse_dpkg, unfinished
 from ansible_collections.gpu.fleet.plugins.module_utils._packages import apt
 from ansible_collections.gpu.fleet.plugins.module_utils._packages.plan import PackageError, PackagePlan, PackageRequest
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.docker import Host as DockerHost
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.docker import Request as DockerRequest
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.docker import plan as plan_docker
 
 from tests.conftest import COUNT, EFFORT
 from tests.live_archive.archive import SUITES, ArchiveRoot
@@ -27,6 +32,7 @@ from tests.live_archive.test_driver_matrix import MODULES, key, source, upstream
 from tests.unit.driver.plans import DEBIAN, NO_DRIVER, stage
 from tests.unit.real_indexes.apt_root import AptRoot, field_of
 
+DOCKER = RoleData.read().defaults(["docker"])
 MIXES = {
     "trixie and sid": (*SUITES["trixie"], "sid"),
     "bookworm and trixie": (*SUITES["bookworm"], "trixie"),
@@ -56,6 +62,14 @@ HOSTS: dict[str, tuple[str, ...]] = {
     ),
     "a driver and engines": (*WHOLE, "nvidia-kernel-dkms", "docker.io", "podman"),
     "the driver of old GPUs": ("nvidia-tesla-535-driver",),
+}
+ENGINES: dict[str, tuple[str, ...]] = {
+    "no engine": (),
+    "docker.io": ("docker.io",),
+    "docker.io and podman": ("docker.io", "podman"),
+    "podman": ("podman", "runc"),
+    "containerd": ("containerd",),
+    "a driver and docker.io": (*WHOLE, "nvidia-kernel-dkms", "docker.io"),
 }
 IS_WHOLE = frozenset(name for name, packages in HOSTS.items() if {"nvidia-smi", "libcuda1"} < {*packages}) - {
     "no module"
@@ -178,16 +192,17 @@ class Archive:
     def _installed(self, suites: str, host: str) -> dict[str, str] | None:
         """What apt installs for a host; None where the archive has no such packages."""
         root = self.root(suites)
-        done = root.run(["apt-get", "--simulate", "--no-install-recommends", "install", "dpkg", *HOSTS[host]])
+        done = root.run(
+            ["apt-get", "--simulate", "--no-install-recommends", "install", "dpkg", *{**HOSTS, **ENGINES}[host]]
+        )
         return apt.parse_simulation(done.text)[0] if done.rc == 0 else None
 
-    def prepare(self, situation: Situation, directory: Path) -> AptRoot | None:
-        """The host of a situation, with its disturbance; None where there is none."""
-        installed = self.installed(situation.suites, situation.host)
-        disturbance = DISTURBANCES[situation.disturbance]
+    def prepare(self, suites: str, host: str, disturbance: Disturbance, directory: Path) -> AptRoot | None:
+        """A host with its disturbance; None where there is none."""
+        installed = self.installed(suites, host)
         if installed is None:
             return None
-        root = self.root(situation.suites).host(directory)
+        root = self.root(suites).host(directory)
         root.installed = dict(installed)
         stanzas = [root.stanza(name, version) for name, version in installed.items()]
         # With all that they depend on; the archive of their architecture is not among the sources.
@@ -205,10 +220,10 @@ class Archive:
             )
         )
         if disturbance.pins:
-            versions = self.versions(situation.suites)
+            versions = self.versions(suites)
             pins = disturbance.pins.replace("NEWEST", f"{versions[0]}-*").replace("OLDEST", f"{versions[-1]}-*")
             # Of two records for a version the first counts: before the role's file, or behind it.
-            (root.preferences / ("00-site" if len(situation.host) % 2 else "site")).write_text(pins)
+            (root.preferences / ("00-site" if len(host) % 2 else "site")).write_text(pins)
         return root
 
 
@@ -465,7 +480,7 @@ def test_situations_come_out_as_apt_would_have_it(
     for number, situation in enumerate(every):
         directory = tmp_path / str(number)
         directory.mkdir()
-        root = archive.prepare(situation, directory)
+        root = archive.prepare(suites, situation.host, DISTURBANCES[situation.disturbance], directory)
         if root is None:
             continue
         outcome, objection = judge(situation, archive, root)
@@ -483,3 +498,69 @@ def test_there_are_hundreds_of_them() -> None:
     assert {one.request for one in every} == {*REQUESTS}
     assert {one.disturbance for one in every} == {*DISTURBANCES}
     assert {*map(str, every)} >= FOUND
+
+
+_OF_ENGINES: dict[str, Disturbance] = {
+    "": Disturbance(),
+    "on hold": Disturbance(holds="docker.io|containerd|runc"),
+    "half configured": Disturbance({"docker.io|containerd": "half-configured"}),
+    "forbidden": Disturbance(pins="Package: docker.io containerd\nPin: version *\nPin-Priority: -1\n"),
+    "backports at 990": Disturbance(pins="Package: *\nPin: release n=*-backports\nPin-Priority: 990\n"),
+    "sid at 100": Disturbance(pins="Package: *\nPin: release n=sid\nPin-Priority: 100\n"),
+}
+
+
+@pytest.mark.parametrize("suites", RELEASES)
+def test_engines_come_out_as_apt_would_have_it(suites: str, archive: Archive, tmp_path: Path) -> None:
+    """Docker of the distribution next to what is there, and the replacement of podman's and Debian's own parts."""
+    wrong = []
+    every = list(product(ENGINES, _OF_ENGINES.items(), (False, True)))
+    for host, (name, disturbance), replaces in every[:: 13 if EFFORT == "quick" else 1]:
+        directory = tmp_path / f"{host} {name} {replaces}"
+        directory.mkdir()
+        root = archive.prepare(suites, host, disturbance, directory)
+        assert root is not None
+        objection = against_engine(suites, host, disturbance, replaces, root)
+        wrong += [f"{host}, {name}, {'replaces' if replaces else 'adds'}: {objection}"] if objection else []
+    assert wrong == [], "\n".join(wrong)
+
+
+def against_engine(suites: str, host: str, disturbance: Disturbance, replaces: bool, root: AptRoot) -> str:
+    text = root.run(["dpkg-query", "--show", f"--showformat={DPKG_FORMAT}"]).text
+    release = "12" if suites.startswith("bookworm") else "13"
+    system = {**DEBIAN, "distribution_version": release, "distribution_major_version": release}
+    offered = root.run(["apt-cache", "madison", "docker-buildx", "docker-compose-v2", "docker-compose"]).text
+    known = DockerHost.of({**system, "packages": parse_dpkg(text), "gpu_fleet_managed": {}})
+    variables = {
+        **DOCKER,
+        "docker_source": "distribution",
+        **({"docker_replace": ["podman"]} if replaces else {}),
+    }
+    found = plan_docker(DockerRequest.read(variables), known.observed({}, {"offers": {"stdout": offered}})).as_dict()
+    if found["refusals"]:
+        return f"refused: {found['refusals']}"
+    request = PackageRequest(install=tuple(found["install"]), remove=tuple(found["replace"]))
+    try:
+        planned = apt.plan(request, root.run)
+    except PackageError as error:
+        truths = (
+            ("is on hold, and not by this role", disturbance.holds and host != "no engine"),
+            ("half installed", disturbance.states and host != "no engine"),
+            ("has no installation candidate", "-1" in disturbance.pins),
+        )
+        return "" if any(word in str(error) and is_true for word, is_true in truths) else f"refused: {error}"
+    more = [*planned.along, *(f"{name}-" for name in planned.remove)]
+    argv = [
+        "apt-get",
+        "--simulate",
+        "--no-install-recommends",
+        "--allow-downgrades",
+        "install",
+        *found["install"],
+        *more,
+    ]
+    done = root.run(argv)
+    if done.rc != 0 or apt.parse_simulation(done.text) != (dict(planned.install), dict(planned.remove)):
+        return f"planned {planned.install}, {planned.remove}; apt: {done.text} {done.error_text}"
+    unnamed = {*planned.remove} - {*found["replace"]}
+    return f"removes {unnamed} without naming it" if unnamed else ""
