@@ -130,6 +130,7 @@ _EXHAUSTIVE = _unit(
 # What depends on GPU_FLEET_EFFORT.
 _THOROUGH = (
     *("tests/torture", "tests/unit/option_fuzz", "tests/unit/real_indexes/test_host_matrix.py"),
+    "tests/live_archive/test_situations.py",
     _FLEET,
     _KILLS,
     *(f"tests/unit/mig/test_mig_{name}.py" for name in ("export", "faults", "properties")),
@@ -200,7 +201,7 @@ PARTS = (
         without=(_FLEET, *_REMEDIES, _ACCEPT, *_EXHAUSTIVE),
     ),
     Part("exhaustive", "test-ci", ("tests/torture", *_EXHAUSTIVE), minutes=2.0, cores=0.9, workers=2),
-    Part("live_archive", "test-ci", ("tests/live_archive",), minutes=0.8, cores=0.8),
+    Part("live_archive", "test-ci", ("tests/live_archive",), minutes=1.2, cores=0.8),
     # Skipped without the programs of a control plane, see tests/kubernetes/control_plane.py.
     Part(
         "kubernetes",

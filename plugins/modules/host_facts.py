@@ -186,9 +186,10 @@ ansible_facts:
       type: dict
     gpu_fleet_machine:
       description:
-        - A machine that does not use a driver of its distribution. V(virtualization) is V(wsl), V(lxc), V(jetson) or
-          empty, V(dgx_os) the version of DGX OS or empty. V(vgpu) is V(host) with NVIDIA's Virtual GPU Manager,
-          V(guest) in a virtual machine with a vGPU, with or without its driver, or empty.
+        - A machine that does not use a driver of its distribution. V(virtualization) is V(wsl), V(lxc), V(jetson),
+          V(proxmox) for a host of Proxmox VE, or empty, V(dgx_os) the version of DGX OS or empty. V(vgpu) is V(host)
+          with NVIDIA's Virtual GPU Manager, V(guest) in a virtual machine with a vGPU, with or without its driver, or
+          empty.
       returned: when V(managed) is gathered
       type: dict
       sample: {virtualization: "", dgx_os: 7.2.3, vgpu: ""}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..module_utils._host.machine import JETSON, LXC, VGPU_GUEST, VGPU_HOST, WSL
+from ..module_utils._host.machine import JETSON, LXC, PROXMOX, VGPU_GUEST, VGPU_HOST, WSL
 
 MACHINE = "gpu_fleet_machine"
 _WITHOUT_ROLE = "take nvidia_driver out of gpu_fleet_roles for this host"
@@ -61,6 +61,17 @@ def against_repository(facts: Mapping[str, str], option: str) -> str:
         f"this is DGX OS {dgx}, which has its own repositories of NVIDIA's packages, and this repository would add "
         f"other versions: install CUDA and cuDNN from those ({_DGX}), and take out the roles that need this "
         f"one (cuda, cudnn, nvidia_repository), or set the url of a repository of yours in {option}"
+    )
+
+
+def about_driver(facts: Mapping[str, str]) -> str:
+    """What the admin of a machine that gets a driver has to know of it; empty for nothing."""
+    if facts.get("virtualization") != PROXMOX:
+        return ""
+    return (
+        "this is a host of Proxmox VE: a driver on it is for its own containers (LXC) and programs; GPUs that virtual "
+        "machines get whole need none here, so keep them with vfio-pci, and vGPUs need NVIDIA's Virtual GPU Manager "
+        "instead (https://pve.proxmox.com/wiki/NVIDIA_vGPU_on_Proxmox_VE)"
     )
 
 

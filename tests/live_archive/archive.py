@@ -31,6 +31,11 @@ SUITES = {
 }
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 _SOURCES = re.compile(r"nvidia-(?:graphics-drivers|open-gpu-kernel-modules)(?:-tesla.*)?|nvidia-persistenced|dkms")
+# Of other sources: what brings a part of a driver, what a module is built for, and engines.
+_NAMES = re.compile(
+    r"nvidia-cuda-toolkit|linux-(?:image|headers)-(?:(?:cloud|rt)-)?amd64"
+    r"|docker\.io|docker-(?:cli|buildx|compose)|podman|python3-requests|ca-certificates|apparmor"
+)
 _RELATION = re.compile(r"\s*([a-z0-9][a-z0-9+.-]*)")
 _PROVIDED = re.compile(r"(?:^|,)\s*([a-z0-9][a-z0-9+.-]*)")
 _FIELDS = re.compile(
@@ -138,6 +143,7 @@ def excerpt(lists: Path) -> None:
         for stanzas in files.values()
         for stanza in stanzas
         if _SOURCES.fullmatch((field_of(stanza, "Source") or field_of(stanza, "Package")).partition(" ")[0])
+        or _NAMES.fullmatch(field_of(stanza, "Package"))
     }
     needed: set[str] = set()
     while ahead:

@@ -17,7 +17,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._packages.plan import Pa
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.packages import family as driver_family
 
 from tests.conftest import COUNT
-from tests.live_archive.archive import SUITES, ArchiveRoot, lists_of
+from tests.live_archive.archive import SUITES, ArchiveRoot
 from tests.unit.real_indexes.apt_root import AptRoot, field_of
 from tests.unit.real_indexes.test_branches import ask, planned
 
@@ -73,9 +73,9 @@ def all_cases() -> Iterator[Case]:
 class Archive:
     """The archive's roots with each host's packages, made on first use; what does not depend on the case is kept."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, lists: tuple[Path, str]) -> None:
         self._directory = directory
-        self.lists, self.origin = lists_of(directory)
+        self.lists, self.origin = lists
         self.root = cache(self._root)
         self.host = cache(self._host)
         self.revisions = cache(self._revisions)
@@ -145,8 +145,8 @@ def pins(root: AptRoot, revision: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def archive(tmp_path_factory: pytest.TempPathFactory) -> Archive:
-    return Archive(tmp_path_factory.mktemp("archive"))
+def archive(tmp_path_factory: pytest.TempPathFactory, lists: tuple[Path, str]) -> Archive:
+    return Archive(tmp_path_factory.mktemp("archive"), lists)
 
 
 def upstream(revision: str) -> str:

@@ -57,6 +57,7 @@ DERIVED = (
     "persistence_mode_differs",
     "ecc_mode_differs",
     "mig_layout_differs",
+    "vgpu_license",
     "test_failed",
     "host_bandwidth_gbps",
     "peer_bandwidth_gbps",
@@ -163,6 +164,8 @@ def gpu_readings(
         "persistence_mode_differs": _mode("persistence mode", gpu["persistence_mode"], desired.persistence_mode),
         "ecc_mode_differs": _mode("ECC", gpu["ecc_mode_current"], desired.ecc),
         "mig_layout_differs": _mig_layout(gpu, desired.mig),
+        # A whole GPU has a licence for some features only, and computes without it.
+        "vgpu_license": gpu["vgpu_license_status"] if gpu["virtualization_mode"] == "vgpu" else None,
     }
 
 

@@ -8,8 +8,8 @@ Operational Events; `bulletins` its security bulletins; `memory` NVIDIA's GPU Me
 log; `driver` what the driver's own line states; `validation` NVIDIA's Health Validation; `fabric` NVIDIA's Fabric
 Manager User Guide; `GPUDirect` and `NCCL` NVIDIA's guides to these; `DCGM` its documentation; `IMEX` NVIDIA's IMEX
 Service for NVLink Networks; `Azure`, `Oracle`, `NVSentinel`, `gpud` and `soperator` the health checks that these
-publish; `NVRx` the checks of NVIDIA's Resiliency Extension, `Canonical` the alerts of its exporter of DCGM; `own` is a
-choice of this collection.
+publish; `vGPU` NVIDIA's guides to its licences, with the states that DCGM's source names; `NVRx` the checks of NVIDIA's
+Resiliency Extension, `Canonical` the alerts of its exporter of DCGM; `own` is a choice of this collection.
 """
 
 from __future__ import annotations
@@ -268,6 +268,15 @@ _DECLARED = (
     _gpu_text("mig_layout", WARN, "configure", "own", "another MIG layout than declared", "mig_layout_differs"),
 )
 
+# 20 minutes after its start a vGPU without a licence computes at an idle level, as NVIDIA's guide states.
+_LICENCE = (
+    _gpu("vgpu_restricted", FAIL, "configure", "vGPU",
+         "the vGPU has no licence, and the driver slows it down until nvidia-gridd gets one",
+         "vgpu_license", "is", "Unlicensed (Restricted)"),
+    _gpu("vgpu_unlicensed", WARN, "configure", "vGPU", "the vGPU has no licence, and will be slowed down without one",
+         "vgpu_license", "in", ("Unlicensed (Unrestricted)", "Unlicensed")),
+)
+
 _NETWORK = (
     _host_text("nic_count", FAIL, "inspect", "own", "fewer ports of the GPUs' network than declared or recorded",
                "nic_count_differs"),
@@ -477,6 +486,7 @@ TABLE: tuple[Row, ...] = (
     *_CLOCKS,
     *_PENDING,
     *_DECLARED,
+    *_LICENCE,
     *_HOST,
     *_NETWORK,
     *_TESTS,
@@ -495,7 +505,11 @@ CONSEQUENCES = frozenset(("gpu_missing", "gpus_unusable", "gpu_count", "init_fai
 """Rows that follow from it, and then have the remedy of the cause."""
 
 STATES_OF_SOFTWARE = frozenset(
-    row.id for row in (*_PENDING, *_DECLARED, *_HOST, *(row for row in _NETWORK if row.remedy in ("configure", "none")))
+    row.id
+    for row in (
+        *(*_PENDING, *_DECLARED, *_LICENCE, *_HOST),
+        *(row for row in _NETWORK if row.remedy in ("configure", "none")),
+    )
 ) - {
     "nvidia_smi_failed",
     "gpu_count",

@@ -9,7 +9,7 @@ import re
 
 from .._common.host_files import HostFiles
 
-WSL, LXC, JETSON = "wsl", "lxc", "jetson"
+WSL, LXC, JETSON, PROXMOX = "wsl", "lxc", "jetson", "proxmox"
 VGPU_HOST, VGPU_GUEST = "host", "guest"
 _KERNEL = "/proc/sys/kernel/osrelease"
 _DEVICES = "/sys/bus/pci/devices"
@@ -24,8 +24,9 @@ def read_machine(files: HostFiles) -> dict[str, str]:
     """`virtualization`, which is one of these or empty, `dgx_os`, the version of DGX OS, and the side of a vGPU.
 
     The kernels of WSL 2 and of Jetson have it in their release (5.15.167.4-microsoft-standard-WSL2,
-    5.15.148-tegra), a container manager gives it to the first process, and systemd writes it down. Each update of DGX
-    OS adds its version to /etc/dgx-release: https://docs.nvidia.com/dgx/dgx-os-7-user-guide/.
+    5.15.148-tegra), a container manager gives it to the first process, and systemd writes it down. Containers of
+    Proxmox VE have its kernel, and only the host its programs. Each update of DGX OS adds its version to
+    /etc/dgx-release: https://docs.nvidia.com/dgx/dgx-os-7-user-guide/.
     """
     kernel = (files.read(_KERNEL) or "").strip()
     manager = (files.read("/run/systemd/container") or "").strip()
@@ -38,6 +39,8 @@ def read_machine(files: HostFiles) -> dict[str, str]:
         kind = JETSON
     elif LXC in (manager, *(one[len("container=") :] for one in environment if one.startswith("container="))):
         kind = LXC
+    elif files.exists("/usr/bin/pveversion"):
+        kind = PROXMOX
     return {"virtualization": kind, "dgx_os": versions[-1] if versions else "", "vgpu": _side_of_vgpu(files)}
 
 

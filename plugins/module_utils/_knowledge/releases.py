@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from .source import Source
 
@@ -15,15 +15,13 @@ class Project:
     """A project on GitHub or PyPI, and the newest of its releases whose notes were read or which was tried.
 
     A release with more numbers than `newest` counts by as many: of 1.37, 1.37.4 is nothing new. `feed` is where its
-    releases are listed: GitHub's `releases` or `tags`, or `pypi`. `default` is what a role installs where that is an
-    older one.
+    releases are listed: GitHub's `releases` or `tags`, or `pypi`. The defaults of roles follow it.
     """
 
     name: str
     newest: str
     source: Source
     feed: str = "releases"
-    default: str = ""
 
 
 _PAGES = {
@@ -42,8 +40,7 @@ PROJECTS = (
     _read("NVIDIA/k8s-device-plugin", "0.20.1", "2026-11-24"),
     _read("NVIDIA/dcgm-exporter", "4.9.0", "2026-11-24"),
     _read("NVIDIA/gpu-operator", "26.7.2", "2026-11-28"),
-    # The chart of 0.5.1 has environment variables and a right that the manifests of kubernetes_node have not.
-    replace(_read("kubernetes-sigs/dra-driver-nvidia-gpu", "0.5.1", "2026-11-28"), default="0.4.1"),
+    _read("kubernetes-sigs/dra-driver-nvidia-gpu", "0.5.1", "2026-11-28"),
     _read("kubernetes/kubernetes", "1.37", "2026-11-28"),
     _read("moby/moby", "29.5", "2026-11-28"),
     _read("SchedMD/slurm", "26.05", "2026-11-28", "tags"),

@@ -104,9 +104,10 @@ class Request:
         directory = variables["cudnn_directory"]
         if not isinstance(directory, str) or not directory.startswith("/"):
             raise RequestError(f"cudnn_directory is {shown(directory)}, and has to be an absolute path")
-        series = _declared_series(variables, records or {}) or _series_of(runs or CompatibilityRequest())
+        runs = runs or CompatibilityRequest()
+        series = _declared_series(variables, records or {}) or _series_of(runs)
         own = tuple(_read_libraries("cudnn_versions", variables, (CUDNN,)))
-        own = tuple(replace(one, cuda=series) if one.cuda == _AUTO else one for one in own)
+        own = tuple(_newest_for(replace(one, cuda=series) if one.cuda == _AUTO else one, runs) for one in own)
         others = tuple(name for name in table if name != CUDNN)
         additional = tuple(_read_libraries("cudnn_additional_libraries", variables, others))
         is_present = variables["cudnn_state"] == "present"
@@ -191,6 +192,28 @@ def _series_of(runs: CompatibilityRequest) -> str:
     """The newest series of CUDA up to the default that driver and GPUs run, as far as they are known."""
     series = {int(one.partition(".")[0]) for one in fits(runs)["cuda"]}
     return str(max((one for one in series if one <= int(_SERIES)), default=_SERIES))
+
+
+def _newest_for(entry: Library, runs: CompatibilityRequest) -> Library:
+    """The entry; of packages in a major version alone, the newest that GPUs and CUDA take, where a newer one exists.
+
+    Where none fits, the refusal of the newest names what does.
+    """
+    found = [one for one in _fitting(entry.cuda, runs.gpus) if one.startswith(f"{entry.version}.")]
+    is_limited = (
+        not entry.archive and "." not in entry.version and found[-1:] not in ([], [_newest_known(entry.version)])
+    )
+    return replace(entry, version=found[-1]) if is_limited else entry
+
+
+def _fitting(cuda: str, gpus: tuple[RequestedGpu, ...]) -> list[str]:
+    """The versions of cuDNN for a CUDA and for GPUs, oldest first."""
+    for_gpus = fits(CompatibilityRequest(gpus))["cudnn"]
+    return [one for one in fits(CompatibilityRequest(cuda=_minor(cuda)))["cudnn"] if one in for_gpus]
+
+
+def _minor(cuda: str) -> str:
+    return cuda if "." in cuda else f"{cuda}.0"
 
 
 def _is_version(value: object) -> TypeGuard[str]:
@@ -356,12 +379,14 @@ def _against_library(entry: Library, request: Request, host: Host, table: Table)
 
 def _against_driver(entry: Library, host: Host) -> Iterator[str]:
     """Why the driver does not run the CUDA of a library; the role cuda decides."""
-    cuda = entry.cuda if "." in entry.cuda else f"{entry.cuda}.0"
+    cuda = _minor(entry.cuda)
     on_driver = CompatibilityRequest(
         gpus=host.gpus, driver=host.driver or None, cuda=cuda, forward_compatibility=host.forward
     )
     if host.driver and driver_needed_for(cuda) and check(on_driver).reasons:
         runs = sorted({one.partition(".")[0] for one in fits(replace(on_driver, cuda=None))["cuda"]}, key=int)
+        if entry.cuda in runs:  # a later version of the series than its first
+            return
         reasons = "; ".join(check(on_driver).reasons)
         yield (
             f"{entry.variable} has {entry.library} {entry.version} for CUDA {entry.cuda}: {reasons}; driver and GPUs "
@@ -380,12 +405,11 @@ def _newest_known(version: str) -> str:
 
 def _against_combination(entry: Library, host: Host) -> Iterator[str]:
     version = _newest_known(entry.version)
-    with_cuda = CompatibilityRequest(cudnn=version, cuda=entry.cuda if "." in entry.cuda else f"{entry.cuda}.0")
+    with_cuda = CompatibilityRequest(cudnn=version, cuda=_minor(entry.cuda))
     with_gpus = CompatibilityRequest(cudnn=version, gpus=host.gpus)
     reasons = [*check(with_cuda).reasons, *check(with_gpus).reasons]
     if reasons:
-        for_gpus = fits(with_gpus)["cudnn"]
-        fitting = ", ".join(one for one in fits(with_cuda)["cudnn"] if one in for_gpus)
+        fitting = ", ".join(_fitting(entry.cuda, host.gpus))
         yield (
             f"{'; '.join(reasons)}; these versions of cuDNN for CUDA {entry.cuda} fit: {fitting or 'none'}; change "
             "cudnn_versions"

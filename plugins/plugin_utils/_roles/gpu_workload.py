@@ -16,7 +16,7 @@ from typing import Any
 
 from ...module_utils._common.json_text import parse_json
 from ...module_utils._common.plain_text import one_line
-from .._compatibility import CompatibilityError, check, read_request
+from .._compatibility import CompatibilityError, CompatibilityRequest, check, read_gpus, read_request
 from .._pip import pip_configuration, pip_errors
 from .._platforms import platform_of
 from .contract import Outlook, Plan, Planner, RecordedHost
@@ -31,6 +31,8 @@ PROGRAM = f"{DIRECTORY}/framework_test.py"
 NAMES = {"pytorch": "PyTorch", "tensorflow": "TensorFlow"}
 _ENVIRONMENTS = ("image", "virtualenv")
 _KEYS = ("framework", *_ENVIRONMENTS, "archive", "python", "requirements", "index_url", "extra_index_urls", "gpus")
+# PyTorch's own index: https://download.pytorch.org/whl/cu126.
+_CUDA_OF_INDEX = re.compile(r"/cu(\d{2})(\d)/?$")
 _LONGEST_LINE = 2_000
 _MALFORMED = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
@@ -191,7 +193,7 @@ def _tests(request: Request, host: Host) -> tuple[list[FrameworkTest], list[str]
     tests: list[FrameworkTest] = []
     refusals: list[str] = []
     for number, entry in enumerate(request.tests):
-        found = list(_refusals(f"gpu_workload_tests[{number}]", entry, host.gpus))
+        found = list(_refusals(f"gpu_workload_tests[{number}]", entry, host))
         refusals += found
         if not found:
             tests.append(_test(entry, host.gpus))
@@ -202,7 +204,8 @@ def _public(test: FrameworkTest) -> dict[str, Any]:
     return {key: value for key, value in asdict(test).items() if key != "indexes"}
 
 
-def _refusals(place: str, entry: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _refusals(place: str, entry: Mapping[str, Any], host: Host) -> Iterator[str]:
+    gpus = host.gpus
     unknown = [str(key) for key in entry if key not in _KEYS]
     if unknown:
         yield f"{place} has {', '.join(unknown)}; it can have {', '.join(_KEYS)}"
@@ -220,6 +223,11 @@ def _refusals(place: str, entry: Mapping[str, Any], gpus: Sequence[Mapping[str, 
         )
     if entry.get("archive") and not entry.get("image"):
         yield f"{place} has archive, which is a file that the image is loaded from, and no image"
+    # The driver may still be replaced; GPUs stay what they are.
+    cuda = _CUDA_OF_INDEX.search(str(entry.get("index_url") or ""))
+    if cuda and not entry.get("gpus"):
+        built = CompatibilityRequest(read_gpus(host.smi.get("pci_gpus") or gpus), cuda=f"{cuda[1]}.{cuda[2]}")
+        yield from (f"{place}: index_url has packages for CUDA {built.cuda}: {one}" for one in check(built).reasons)
     known = [device for gpu in gpus for device in devices_of(gpu)]
     for name in entry.get("gpus") or ():
         if gpus and not _named(name, gpus):

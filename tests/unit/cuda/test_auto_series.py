@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Outlook, Readings
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.cuda.plan import PLANNER as CUDA_PLANNER
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.cudnn import PLANNER, _request
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
 
@@ -33,6 +34,37 @@ def variables(**given: Any) -> dict[str, Any]:
 )
 def test_the_default_is_what_the_driver_runs(driver: str | None, series: str) -> None:
     assert [one.cuda for one in _request(variables(), facts(driver)).libraries] == [series]
+
+
+V100 = {"name": "Tesla V100-SXM2-16GB", "device_id": "0x1db1", "pci_bus_id": "00000000:1B:00.0"}
+
+
+@pytest.mark.parametrize(
+    ("given", "gpu", "libraries"),
+    [
+        # CUDA 13 and cuDNN 9.11 have no Volta any more.
+        ({}, V100, [("9.10", "12")]),
+        ({"cuda_versions": ["12.9"]}, V100, [("9.10", "12")]),
+        ({"cuda_versions": ["12.9"]}, None, [("9", "12")]),
+        ({"cudnn_versions": [{"version": "9", "cuda": "11"}]}, None, [("9.10", "11")]),
+        # What is requested, and what none fits, stays and is refused.
+        ({"cudnn_versions": [{"version": "9.14", "cuda": "12"}]}, V100, [("9.14", "12")]),
+        ({"cudnn_versions": [{"version": "9", "cuda": "13"}]}, V100, [("9", "13")]),
+    ],
+)
+def test_cuda_and_cudnn_are_what_the_gpu_takes(
+    given: dict[str, Any], gpu: dict[str, str] | None, libraries: list[tuple[str, str]]
+) -> None:
+    """One decision: the role cuda takes 12.9 there by itself, and nothing of both is refused."""
+    host = facts("580.178.04")
+    host["nvidia_smi"] = {**host["nvidia_smi"], "pci_gpus": [gpu] if gpu else host["nvidia_smi"]["pci_gpus"]}
+    request = _request(variables(**given), host)
+    assert [(one.version, one.cuda) for one in request.libraries] == libraries
+    assert PLANNER.refuses is not None
+    refused = "; ".join(PLANNER.refuses(variables(**given), host, Outlook(Readings.of({}))))
+    assert bool(refused) is (gpu is V100 and "cudnn_versions" in given), refused
+    values = FILES.planner_values("cuda", {**FILES.defaults(["cuda"]), **given}, CUDA_PLANNER.tables)
+    assert CUDA_PLANNER.stages["plan"](values, host, {}).refusals == ()
 
 
 def test_a_driver_that_is_replaced_decides_nothing() -> None:

@@ -10,10 +10,11 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.ker
     headers_package as kernel_headers,
 )
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.kernel_packages import (
+    kernel_packages,
     parts_of,
 )
 
-from tests.unit.driver.plans import AMAZON, DEBIAN, EL, UBUNTU, facts, stage
+from tests.unit.driver.plans import AMAZON, DEBIAN, EL, UBUNTU, driver, facts, stage
 
 KERNELS = {
     # Enterprise Linux: https://docs.redhat.com, kernel packages.
@@ -52,8 +53,55 @@ def test_amazon_linux_has_them_and_further_modules_by_the_kernel(kernel: str) ->
     assert found["packages"] == [AMAZON_KERNELS[kernel], AMAZON_KERNELS[kernel].replace("-devel-", "-modules-extra-")]
 
 
+# What `pveversion -v` of hosts prints, as they are published: kernels, and what has a similar name.
+_PROXMOX = (
+    *("proxmox-ve", "pve-manager", "pve-firmware", "proxmox-kernel-helper", "proxmox-default-kernel"),
+    *("proxmox-kernel-6.17", "proxmox-kernel-6.17.2-2-pve-signed", "proxmox-kernel-6.14"),
+    *("proxmox-kernel-6.14.11-4-pve-signed", "proxmox-kernel-6.14.8-2-pve-signed", "pve-qemu-kvm", "linux-base"),
+)
+
+
 def test_proxmox_has_names_of_its_own() -> None:
     assert kernel_headers(PROXMOX, "apt") == f"proxmox-headers-{PROXMOX}"
+
+
+@pytest.mark.parametrize(
+    ("installed", "metapackages"),
+    [
+        (_PROXMOX, ["proxmox-default-headers"]),
+        ((*_PROXMOX, "proxmox-default-headers"), []),
+        # A host of one series, as `proxmox-boot-tool kernel pin` and older releases have it.
+        (("proxmox-kernel-6.14",), ["proxmox-headers-6.14"]),
+    ],
+)
+def test_proxmox_gets_the_headers_of_its_next_kernels(installed: tuple[str, ...], metapackages: list[str]) -> None:
+    there = {name: [{"version": "1"}] for name in installed}
+    missing = [{"item": "6.17.2-2-pve", "stat": {"exists": False}}]
+    found = stage("headers", facts(DEBIAN, packages=there), {"headers": {"results": missing}})
+    assert found["packages"] == ["proxmox-headers-6.17.2-2-pve", *metapackages]
+
+
+def test_the_kernel_of_proxmox_is_held() -> None:
+    installed = (*_PROXMOX, "proxmox-headers-6.17.2-2-pve", "proxmox-headers-6.17", "proxmox-default-headers")
+    assert kernel_packages(installed, ["6.17.2-2-pve"]) == [
+        "proxmox-default-headers",
+        "proxmox-default-kernel",
+        "proxmox-headers-6.17",
+        "proxmox-headers-6.17.2-2-pve",
+        "proxmox-kernel-6.14",
+        "proxmox-kernel-6.17",
+        "proxmox-kernel-6.17.2-2-pve-signed",
+    ]
+
+
+def test_a_driver_on_a_host_of_proxmox_is_planned_and_explained() -> None:
+    host = facts(DEBIAN, kernel="6.17.2-2-pve", gpu_fleet_machine={"virtualization": "proxmox"})
+    found = driver(host)
+    assert (found["refusals"], found["steps"][0]) == ([], "install")
+    (note,) = found["notes"]
+    assert note.startswith("this is a host of Proxmox VE")
+    loaded = {**facts(DEBIAN, "580.95.05"), "gpu_fleet_machine": {"virtualization": "proxmox"}}
+    assert not [one for one in driver(loaded)["notes"] if "Proxmox" in one]
 
 
 @pytest.mark.parametrize("kernel", APT_KERNELS)

@@ -189,3 +189,15 @@ def test_libraries_of_32_bits_are_packages_of_their_own() -> None:
     )
     rpm = facts(EL, packages={"nvidia-driver-libs": entries("580.1", "x86_64", "i686")})
     assert Host.of(rpm).family == ["nvidia-driver-libs", "nvidia-driver-libs.i686"]
+
+
+@pytest.mark.parametrize(("record", "releasable"), [({}, []), ({"inputs": "", "data": {}}, ["nvidia-smi"])])
+def test_holds_of_a_site_stay_and_what_is_half_installed_goes(record: dict[str, Any], releasable: list[str]) -> None:
+    """Only a driver of the role has its holds; what dpkg did not finish has no version, and goes with the others."""
+    managed = {"gpu_fleet_managed": {"nvidia_driver": record} if record else {}}
+    unfinished = {"gpu_fleet_unfinished_packages": ["libc6", "libcuda1", "nvidia-cuda-toolkit"]}
+    system = facts(DEBIAN, _DRIVER, packages={"nvidia-smi": [{"version": f"{_DRIVER}-1"}]}, **managed, **unfinished)
+    observed = {"sources": ["libcuda1\tnvidia-graphics-drivers", "nvidia-cuda-toolkit\tnvidia-cuda-toolkit"]}
+    absent = {"nvidia_driver_state": "absent", "nvidia_driver_replace_unmanaged": True}
+    found = stage("removal", system, {"observed": observed}, **absent)
+    assert (found["packages"], found["releasable"]) == (["nvidia-smi", "libcuda1"], releasable)

@@ -433,6 +433,17 @@ SCENARIOS: dict[str, Scenario] = {
             }
         },
     ),
+    "vGPUs without a licence": Scenario(
+        {
+            f"vgpu_{row}": (
+                f"fault field gpu_virtualization_mode/virtualization_mode --text VGPU --gpu {gpu}",
+                f"fault field vgpu_software_licensed_product/license_status --text '{status}' --gpu {gpu}",
+            )
+            for gpu, (row, status) in enumerate(
+                {"restricted": "Unlicensed (Restricted)", "unlicensed": "Unlicensed (Unrestricted)"}.items()
+            )
+        }
+    ),
     "no kernel log": Scenario(conditions={"kernel_log_unknown": "`kernel_log: none`"}, options={"kernel_log": "none"}),
     "software of the host": Scenario(
         conditions={

@@ -166,6 +166,13 @@ CASES: dict[str, list[Case]] = {
     "gpu_missing": [Case("fail", "reboot", problem="gpu_missing")],
     "gpu_unused": [Case("warn", "configure", problem="gpu_unused")],
     "gpu_insufficient_power": [Case("fail", "inspect", problem="insufficient_power")],
+    "vgpu_restricted": [
+        Case("fail", "configure", {"virtualization_mode": "vgpu", "vgpu_license_status": "Unlicensed (Restricted)"})
+    ],
+    "vgpu_unlicensed": [
+        Case("warn", "configure", {"virtualization_mode": "vgpu", "vgpu_license_status": state})
+        for state in ("Unlicensed (Unrestricted)", "Unlicensed")
+    ],
     "gpu_unknown": [Case("unknown", "none", problem="permission_denied")],
     "gpu_not_responding": [Case("fail", "reboot", problem="gpu_not_responding")],
     "gpu_unreadable": [Case("unknown", "none", problem="broken_xml")],

@@ -44,7 +44,8 @@ DGX_OTA_DATE="Tue May  6 09:12:01 UTC 2025"
         ({KERNEL: "6.8.12-4-pve\n", MANAGER: "lxc\n"}, "lxc", ""),
         ({KERNEL: "6.8.12-4-pve\n", FIRST: "container=lxc\0TERM=linux\0"}, "lxc", ""),
         ({KERNEL: "6.8.0-151-generic\n", MANAGER: "podman\n", FIRST: "container=podman\0"}, "", ""),
-        # A host of Proxmox is a host.
+        ({KERNEL: "6.8.12-4-pve\n", "usr/bin/pveversion": ""}, "proxmox", ""),
+        # Debian with its kernel.
         ({KERNEL: "6.8.12-4-pve\n"}, "", ""),
         ({KERNEL: "6.8.0-1023-nvidia\n", "etc/dgx-release": DGX}, "", "7.1.0"),
         ({"etc/dgx-release": 'DGX_SWBUILD_VERSION="6.3.1"\n'}, "", "6.3.1"),

@@ -140,6 +140,23 @@ def test_how_a_container_requests_gpus(of_role: str, of_toolkit: str, engine: An
     assert without["device_requests"] == []
 
 
+@pytest.mark.parametrize(
+    ("index", "gpu", "refusal"),
+    [
+        ("https://download.pytorch.org/whl/cu130", "Tesla V100-SXM2-16GB", "CUDA 13.0 has no support for Tesla V100"),
+        ("https://download.pytorch.org/whl/cu130/", "Tesla V100-SXM2-16GB", "index_url has packages for CUDA 13.0"),
+        ("https://download.pytorch.org/whl/cu126", "Tesla V100-SXM2-16GB", ""),
+        ("https://download.pytorch.org/whl/cu130", "NVIDIA H200", ""),
+        ("https://download.pytorch.org/whl/cpu", "Tesla V100-SXM2-16GB", ""),
+        ("https://pip.example.com/simple", "Tesla V100-SXM2-16GB", ""),
+    ],
+)
+def test_an_index_for_a_cuda_that_the_gpus_do_not_have_is_refused(index: str, gpu: str, refusal: str) -> None:
+    test = {"virtualenv": "/opt/torch", "requirements": ["torch"], "index_url": index}
+    found = plan(test, gpus=[{**GPUS[0], "name": gpu}])["refusals"]
+    assert [refusal in one for one in found] == ([True] if refusal else [])
+
+
 def test_package_indexes() -> None:
     indexes = {"index_url": "https://one.example/simple", "extra_index_urls": ["https://two.example/simple"]}
     test = {"virtualenv": "/opt/torch", "requirements": ["torch"], **indexes}

@@ -3,9 +3,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """NVIDIA's DRA driver as manifests: GPUs and MIG devices that pods claim. Private to this collection.
 
-Names, rights, paths and environment come from its Helm chart v0.4.1 with resources.computeDomains.enabled=false
-(https://github.com/kubernetes-sigs/dra-driver-nvidia-gpu, deployments/helm/dra-driver-nvidia-gpu). Device classes have
-the version v1 of their API, which Kubernetes has since 1.34.
+Names, rights, paths and environment come from its Helm chart with resources.computeDomains.enabled=false, as v0.4.1
+has it, and as its main branch had it for 0.5 on 2026-08-07: with the policy for the image of MPS, and the right to
+record events (https://github.com/kubernetes-sigs/dra-driver-nvidia-gpu, deployments/helm/dra-driver-nvidia-gpu). The
+chart's right to patch nodes is for compute domains. Device classes have the version v1 of their API, which Kubernetes
+has since 1.34.
 """
 
 from __future__ import annotations
@@ -74,6 +76,7 @@ def _rules() -> list[dict[str, Any]]:
         },
         {"apiGroups": [""], "resources": ["nodes"], "verbs": [*_READ, "update"]},
         {"apiGroups": [""], "resources": ["pods"], "verbs": _READ},
+        {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
     ]
 
 
@@ -153,11 +156,17 @@ def _environment(image: str, sharing: Sequence[str]) -> list[Mapping[str, Any]]:
         "KUBELET_REGISTRAR_DIRECTORY_PATH": _REGISTRY,
         "KUBELET_PLUGINS_DIRECTORY_PATH": _PLUGINS,
         "HEALTHCHECK_PORT": str(_HEALTH_PORT),
+        # Of the daemon of MPS, with the account below.
         "IMAGE_NAME": image,
+        "IMAGE_PULL_POLICY": "IfNotPresent",
     }
     if sharing:
         given["FEATURE_GATES"] = ",".join(f"{FEATURE_GATES[name]}=true" for name in sorted(sharing))
-    fields = {"NODE_NAME": "spec.nodeName", "NAMESPACE": "metadata.namespace"}
+    fields = {
+        "NODE_NAME": "spec.nodeName",
+        "NAMESPACE": "metadata.namespace",
+        "SERVICE_ACCOUNT_NAME": "spec.serviceAccountName",
+    }
     return [
         *({"name": name, "value": value} for name, value in given.items()),
         *({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()),

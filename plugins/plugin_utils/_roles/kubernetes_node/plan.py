@@ -241,7 +241,7 @@ def _syntax_refusals(request: Request) -> Iterator[str]:
             DRA_DRIVER,
             request.dra_image,
             request.dra_version,
-            ("registry.k8s.io/dra-driver-nvidia/dra-driver-nvidia-gpu", "v0.4.1"),
+            ("registry.k8s.io/dra-driver-nvidia/dra-driver-nvidia-gpu", "v0.5.1"),
         ),
     ):
         if not _IMAGE.fullmatch(image):

@@ -13,7 +13,8 @@ from typing import Any
 from ....module_utils._common.masking import masked
 from .driver_users import decide_change
 from .host import Host
-from .kernel_packages import headers_package
+from .kernel_packages import headers_metapackages, headers_package
+from .packages import is_of_driver
 from .request import DKMS, ENROLL, Request
 from .selection import DriverPlan
 from .sources import DISTRIBUTION
@@ -23,7 +24,6 @@ _DEFAULT_KERNEL = re.compile("vmlinuz-(.+)")
 _SIGNERS: Mapping[str, str] = {"Ubuntu": "Canonical", "RedHat": "Red Hat", "AlmaLinux": "AlmaLinux"}
 # No response, or one that another try does not change.
 _NOT_DOWNLOADED = (-1, 0, 401, 403, 404, 410, 500, 502, 503, 504)
-_META_IMAGE = re.compile("linux-image-(?![0-9]|unsigned|extra)")
 _BRANCH_NAMES_TYPE = 560
 """The first branch whose installer takes a kind of modules by its name."""
 _BOOT_MIB = 200
@@ -51,16 +51,13 @@ def headers(host: Host, missing: Sequence[str]) -> dict[str, list[str]]:
 
     A kernel metapackage installs new kernels: the metapackage of headers has to match it.
     """
-    metapackages = (
-        name.replace("linux-image-", "linux-headers-") for name in host.installed if _META_IMAGE.match(name)
-    )
     found = [headers_package(kernel, "apt" if host.uses_apt else "dnf") for kernel in missing]
     if host.distribution == "Amazon":
         # drm, which nvidia-drm needs: https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/.
         found += [name.replace("-devel-", "-modules-extra-") for name in found]
     return {
         "kernels": list(missing),
-        "packages": [*found, *dict.fromkeys(name for name in metapackages if name not in host.installed)],
+        "packages": [*found, *headers_metapackages(host.installed)],
     }
 
 
@@ -289,7 +286,9 @@ def removal(request: Request, host: Host) -> dict[str, Any]:
     """What of the driver is removed: only what this role has recorded, unless it may remove an unmanaged driver."""
     is_removed = bool(host.record) or (request.replace_unmanaged and host.version != "" and not host.is_only_loaded)
     kept, recorded = host.unmanaged(request), host.recorded
-    packages = [name for name in host.family if name not in kept]
+    # What dpkg did not finish has files as well, and what depends on it goes with it.
+    unfinished = [name for name in host.unfinished if is_of_driver(name, host.sources.get(name, ""))]
+    packages = [name for name in dict.fromkeys((*host.family, *unfinished)) if name not in kept]
     report = ""
     if not host.record and host.version and not request.replace_unmanaged:
         state = (
@@ -306,6 +305,7 @@ def removal(request: Request, host: Host) -> dict[str, Any]:
         "replaced": [*packages, *own] if is_removed else [],
         "packages": [*packages, *(name for name in recorded.get("gpudirect", []) if name in host.installed)],
         "family": host.family,
+        "releasable": _releasable(request, host),
         "uninstalls": recorded.get("source") == "runfile" or not host.record,
         "kernel_locks": list(recorded.get("kernel_held", [])),
         "former_units": list(recorded.get("units", [])),

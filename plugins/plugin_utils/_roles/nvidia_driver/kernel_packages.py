@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 # Enterprise Linux: 5.14.0-503.el9.aarch64+64k, 6.12.0-55.el10.x86_64+rt-debug; Oracle: 5.15.0-306.el9uek.x86_64.
 _RPM = re.compile(r"(?P<base>[^+]+?)(?:\+(?P<variant>[a-z0-9-]+))?")
@@ -25,7 +25,11 @@ _AMAZON = re.compile(r"(\d+\.\d+)\..*\.amzn2023\..*")
 _FIRST_OF_AMAZON = "6.1"
 # 6.8.0-151-generic, 6.12.43+deb13-cloud-arm64, 6.1.0-0.deb11.13-amd64.
 _PARTS = re.compile(r"(\d.*?)-([a-z].*)")
+_META_IMAGE = re.compile("linux-image-(?![0-9]|unsigned|extra)")
 _OF_ONE_KERNEL = re.compile(r"-\d+\.\d+\.\d+-\d+")
+# Proxmox VE, whose kernels are 6.17.2-2-pve: what installs the newest kernel of a series, or of the default one.
+_PROXMOX = re.compile(r"(?:proxmox|pve)-(?:default-)?(?:kernel|headers)(?:-\d+\.\d+)?")
+_DEFAULT_OF_PROXMOX = "proxmox-default-kernel"
 
 
 def headers_package(kernel: str, manager: str) -> str:
@@ -59,10 +63,10 @@ def kernel_packages(installed: Iterable[str], kernels: Iterable[str]) -> list[st
     `kernels` are as `uname -r` prints them. With rpm all versions have the same names.
     """
     names = set(installed)
-    images = {name for name in names if re.match(r"linux-image-(?!\d|unsigned-|extra-)", name)}
+    images = {name for name in names if _META_IMAGE.match(name)}
     flavours = "|".join(re.escape(name.removeprefix("linux-image-")) for name in images)
     releases = "|".join(re.escape(part) for kernel in kernels for part in (kernel, parts_of(kernel)[0]))
-    of_kernel = re.compile(rf"linux-(?:.*-)?(?:{releases})(?:-common(?:-rt)?|-unsigned)?")
+    of_kernel = re.compile(rf"(?:linux|proxmox|pve)-(?:.*-)?(?:{releases})(?:-common(?:-rt)?|-unsigned|-signed)?")
     metapackage = re.compile(rf"linux-(?:.*-)?(?:{flavours or '(?!)'})")
     return sorted(
         name
@@ -71,9 +75,19 @@ def kernel_packages(installed: Iterable[str], kernels: Iterable[str]) -> list[st
         and (
             of_kernel.fullmatch(name)
             or (metapackage.fullmatch(name) and not _OF_ONE_KERNEL.search(name))
+            or _PROXMOX.fullmatch(name)
             or _RPM_KERNEL.fullmatch(name)
         )
     )
+
+
+def headers_metapackages(installed: Collection[str]) -> list[str]:
+    """The packages that install the headers of new kernels, for the ones that install these kernels."""
+    found = [name.replace("linux-image-", "linux-headers-") for name in installed if _META_IMAGE.match(name)]
+    series = [name for name in installed if _PROXMOX.fullmatch(name) and "kernel-" in name]
+    of_proxmox = [_DEFAULT_OF_PROXMOX] if _DEFAULT_OF_PROXMOX in installed else series
+    found += [name.replace("kernel", "headers") for name in of_proxmox]
+    return [name for name in dict.fromkeys(found) if name not in installed]
 
 
 def parts_of(kernel: str) -> tuple[str, str]:

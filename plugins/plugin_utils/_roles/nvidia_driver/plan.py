@@ -13,7 +13,7 @@ from typing import Any
 
 from ....module_utils._common.masking import masked
 from ..._compatibility import CompatibilityError
-from ..._machines import against_driver
+from ..._machines import about_driver, against_driver
 from ..contract import Plan, RequestError, inputs_of
 from .change import disk_space, preferences
 from .host import Host
@@ -66,7 +66,12 @@ def plan(request: Request, host: Host, table: Tables, check_mode: bool = False) 
         steps=steps,
         reasons=tuple(drift),
         inputs=inputs,
-        notes=(*host.limits, *([unmanaged_note(request, host)] if leaves else []), *_unfinished_notes(host)),
+        notes=(
+            *host.limits,
+            *([unmanaged_note(request, host)] if leaves else []),
+            *_unfinished_notes(host),
+            *filter(None, [about_driver(host.machine) if INSTALL in steps else ""]),
+        ),
         tasks=_tasks(request, host, steps),
     )
 

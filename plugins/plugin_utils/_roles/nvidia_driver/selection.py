@@ -550,6 +550,9 @@ def _problems(names: DriverRequest, inputs: _Inputs) -> Iterator[str]:
 def _missing(name: str, names: DriverRequest, inputs: _Inputs) -> str:
     """That a package does not exist; of modules for another kernel, which kernels there are."""
     kernel = names.kernel if names.module_build == "precompiled" and names.kernel in name else ""
+    excluded = [one.version for one in inputs.offered.packages if one.name == name and one.priority < 0]
+    if excluded:
+        return f"the host's apt preferences exclude {name} ({', '.join(dict.fromkeys(excluded))})"
     if not kernel:
         return f"{name} does not exist"
     before, _kernel, after = name.partition(kernel)
@@ -1023,8 +1026,12 @@ def _revisions(names: Iterable[str], version: str, inputs: _Inputs) -> dict[str,
             )
         ]
         installed = [one for one in common if any(inputs.facts.installed.get(name) == one for name in group)]
+        # What the host's own preferences have at such a priority, the role's cannot outrank.
+        ranks = {one.version: one.priority for name in group for one in offers[name] if one.priority >= PINNED}
+        preferred = [one for one in ranks if one in common and ranks[one] == max(ranks.values())]
         if common:
-            found.update(dict.fromkeys(group, (common if inputs.request.upgrade else installed or common)[0]))
+            kept = common if inputs.request.upgrade else installed or common
+            found.update(dict.fromkeys(group, (preferred or kept)[0]))
     return found
 
 
@@ -1048,7 +1055,12 @@ def _pins(names: DriverRequest, packages: Packages, inputs: _Inputs) -> Iterator
     if not is_revision:
         yield Pin(globs, f"version {version}-*", PINNED)
         return
-    revisions = _revisions(every, version, inputs)
+    revisions = {**_revisions(family, version, inputs), **_revisions(packages.driver, version, inputs)}
+    # What is installed decides for the whole driver only where it is one of the packages that are asked for.
+    decided = {one.built_from: revisions[one.name] for one in same if one.name in packages.driver}
+    for one in same:
+        if one.version == decided.get(one.built_from):
+            revisions[one.name] = one.version
     for revision in dict.fromkeys(revisions.values()):
         yield Pin(" ".join(name for name in every if revisions[name] == revision), f"version {revision}", PINNED)
 

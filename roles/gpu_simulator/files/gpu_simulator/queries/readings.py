@@ -62,6 +62,8 @@ class View:
             gpu["overrides"],
         ):
             self.readings.update(part)
+        if self.readings.get("gpu_virtualization_mode/virtualization_mode") == "VGPU":
+            self.traits |= {"vgpu"}
 
 
 def views(call: Call) -> list[View]:

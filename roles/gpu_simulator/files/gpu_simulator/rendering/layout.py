@@ -469,6 +469,13 @@ GPU: tuple[Element, ...] = (
         E("vgpu_heterogeneous_mode", "vGPU Heterogeneous Mode", since=(545,)),
     ),
     E(
+        "vgpu_software_licensed_product",
+        "vGPU Software Licensed Product",
+        E("licensed_product_name", "Product Name"),
+        E("license_status", "License Status"),
+        when="vgpu",
+    ),
+    E(
         "gpu_reset_status",
         "GPU Reset Status",
         E("reset_required", "Reset Required"),
