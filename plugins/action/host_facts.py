@@ -36,17 +36,14 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import (
     check_site,
     needs_of,
     requested_roles,
-    room_of,
 )
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import gpu_state, room
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan, RequestError, in_order
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.cuda import plan as cuda
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData, public_names
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_health import plan as gpu_health
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver import plan as driver
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import (
     DISRUPTIVE_ROLES,
+    PLANNERS,
     collections_of,
     first_in_loop,
     in_loop,
@@ -161,7 +158,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         try:
             work = list(found.work)
             refusals = _refusals_of_versions(work, values, known, lambda argv: self._read(argv, variables))
-            refusals += room.refusals(work, values, room_of(observed))
+            refusals += room.refusals(work, values, room.Found.of(observed))
             if refusals:
                 return _refused(host, refusals)
             # What a role without work would report.
@@ -406,33 +403,15 @@ def _refusals_of_versions(
     names: Mapping[str, Any],
     read: Callable[[Sequence[str]], dict[str, Any]],
 ) -> list[str]:
-    """What the plans of driver, CUDA, cuDNN and DCGM refuse, by what the host's package lists have now.
-
-    CUDA is compared with the driver that this run installs. What only a repository knows that is still to be added is
-    left to the roles.
-    """
+    """What roles with work refuse by what the host's package lists have now."""
     to_come: dict[str, str] = {}
     found: list[str] = []
-    if _DRIVER in work:
-        to_come["driver"], found = driver.before_offers(values, names, _FILES.role_values[_DRIVER][driver.TABLE])
-    if "cuda" in work:
-        plan = _planned("cuda", values, names)
-        if cuda.INSTALL in plan.steps:
-            known: dict[str, Any] = {"offers": {}, "compiler": {}, "fresh": False, **to_come}
-            if plan.tasks["names"]:
-                known["offers"] = read(plan.tasks["offers_commands"]["cached"])
-            if plan.tasks["needs_compiler"]:
-                known["compiler"] = read(["g++", "-dumpversion"])
-            plan = _planned("cuda", values, names, "host", **known)
-        found += plan.refusals
-    for role in ("cudnn", *(() if _DRIVER in work else ("nvidia_dcgm",))):
-        if role not in work:
-            continue
-        plan = _planned(role, values, names)
-        if plan.has_work and plan.tasks["needs_repository"]:
-            offers = read(plan.tasks["offers_commands"]["cached"])
-            plan = _planned(role, values, names, "offers", offers=offers, fresh=False)
-        found += plan.refusals
+    for role in work:
+        planner = PLANNERS[role]
+        if planner.listed:
+            variables = _FILES.planner_values(role, values, planner.tables)
+            to_come[role], refusals = planner.listed(variables, names, read, to_come)
+            found += refusals
     return list(dict.fromkeys(found))
 
 

@@ -18,17 +18,16 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._ansible_core import eva
 from ansible_collections.gpu.fleet.plugins.plugin_utils._controller import missing_collections
 from ansible_collections.gpu.fleet.plugins.plugin_utils._plain import named, plain
 from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import platform_of
-from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import check_forms, room_of
+from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import check_forms
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import room
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import (
     Plan,
-    Planner,
     RequestError,
+    RolePlanner,
     as_lists,
 )
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData, options_of
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import variables_of
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import PLANNERS, ROLES, variables_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._variable_forms import with_truths
 
 _LONGEST_MESSAGE = 16_384
@@ -55,7 +54,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             raise AnsibleActionFail(f"the role {role} has no stage {stage}; use {' or '.join(planner.stages)}")
         if stage in planner.secret and not self._task.no_log:
             raise AnsibleActionFail(f"the stage {stage} of the role {role} may have secrets; set no_log on its task")
-        refusals = _injected_facts.refusals(known, self._connection) or missing_collections(planner.collections)
+        # Dependencies of the collection are installed with it.
+        others = () if role in ROLES else planner.collections
+        refusals = _injected_facts.refusals(known, self._connection) or missing_collections(others)
         if refusals:
             return {**result, **_refused(host, refusals)}
         facts = known["ansible_facts"]
@@ -130,7 +131,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         except AnsibleError:
             return room.directories({})
 
-    def _variables(self, role: str, planner: Planner, known: Mapping[str, Any]) -> dict[str, Any]:
+    def _variables(self, role: str, planner: RolePlanner, known: Mapping[str, Any]) -> dict[str, Any]:
         """The public variables that count: nothing else that was set is evaluated."""
         own = [name for one in variables_of([role]) for name in options_of(one)]
         names = [name for name in (*own, *planner.others) if name in known]
@@ -184,7 +185,7 @@ def _converted_by_name(role: str, variables: Mapping[str, Any], names: Iterable[
 def _lacking(role: str, found: object, variables: Mapping[str, Any], observed: Mapping[str, Any]) -> tuple[str, ...]:
     """What a role with work lacks of room and write access, where the host was observed for it."""
     has_work = isinstance(found, Plan) and found.has_work and not found.refusals
-    return room.refusals([role], variables, room_of(observed)) if has_work and observed else ()
+    return room.refusals([role], variables, room.Found.of(observed)) if has_work and observed else ()
 
 
 def _result(host: str, found: Plan | Sequence[Plan] | Mapping[str, Any]) -> Mapping[str, Any]:

@@ -23,7 +23,7 @@ from .._compatibility import (
 )
 from .._platforms import platform_of
 from .._variable_forms import is_list, shown
-from .contract import Outlook, Plan, Planner, RecordedHost, RequestError, inputs_of, is_true
+from .contract import Outlook, Plan, Read, RecordedHost, RequestError, RolePlanner, inputs_of, is_true
 from .cuda.packages import (
     LOCK_FILE,
     LOCK_PLUGIN,
@@ -35,6 +35,7 @@ from .cuda.packages import (
     offers_command,
     packages_for,
     parse_offers,
+    refused_by_lists,
 )
 
 CUDNN = "cudnn"
@@ -504,6 +505,25 @@ def _loaded(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mappi
     return Plan(tuple(refusals_of_the_loader(request, given["libraries"], str(given["cache"]))))
 
 
-PLANNER = Planner(
-    {"plan": _plan, "offers": _offers, "loader": _loader, "loaded": _loaded}, tables=(_TABLE,), refuses=_before_change
+def _listed(
+    variables: Mapping[str, Any], facts: Mapping[str, Any], read: Read, _to_come: Mapping[str, str]
+) -> tuple[str, Sequence[str]]:
+    return "", refused_by_lists(_plan, _offers, variables, facts, read)
+
+
+def _repository(variables: Mapping[str, Any], _facts: Mapping[str, Any]) -> str:
+    return Request.read(variables, variables[_TABLE]).repository
+
+
+PLANNER = RolePlanner(
+    "cudnn",
+    {"plan": _plan, "offers": _offers, "loader": _loader, "loaded": _loaded},
+    tables=(_TABLE,),
+    refuses=_before_change,
+    repository=_repository,
+    listed=_listed,
+    runs_by_default=True,
+    needs_gpu=False,
+    has_plan=True,
+    is_disruptive=True,
 )

@@ -21,7 +21,7 @@ from ...module_utils._common.masking import masked
 from ...module_utils._files.daemon_json import path_objection
 from .._platforms import platform_of
 from .._variable_forms import shown
-from .contract import RUN_ONLY, Needs, Outlook, Plan, Planner, RequestError, in_order, inputs_of, is_true
+from .contract import RUN_ONLY, Needs, Outlook, Plan, RequestError, RolePlanner, in_order, inputs_of, is_true
 
 DOCKER = "docker"
 AUTO, DISTRIBUTION, REPOSITORY = "auto", "distribution", "docker_repository"
@@ -978,7 +978,8 @@ def _pull(_variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mappi
     return Plan((pull_error(found["result"]),))
 
 
-PLANNER = Planner(
+PLANNER = RolePlanner(
+    "docker",
     {
         "plan": _plan,
         "host": _host,
@@ -997,4 +998,9 @@ PLANNER = Planner(
     reads=("docker_daemon_conflict", "docker_image_exports", "docker_purge", "docker_users"),
     needs=_needs,
     refuses=_refusals,
+    runs_by_default=True,
+    needs_gpu=False,
+    has_plan=True,
+    is_disruptive=True,
+    collections=("community.docker",),
 )

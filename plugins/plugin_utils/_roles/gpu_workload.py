@@ -19,7 +19,7 @@ from ...module_utils._common.plain_text import one_line
 from .._compatibility import CompatibilityError, check, read_request
 from .._pip import pip_configuration, pip_errors
 from .._platforms import platform_of
-from .contract import Outlook, Plan, Planner, RecordedHost
+from .contract import Outlook, Plan, RecordedHost, RolePlanner
 from .docker import listed_image, pull_error
 from .gpu_containers.engines import DEVICE_REQUESTS, TOOLKIT_MODE, gpu_mode
 
@@ -510,7 +510,8 @@ def _summary(_variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Ma
     return {name: [line for one in given["results"] for line in one[name]] for name in ("notes", "reasons")}
 
 
-PLANNER = Planner(
+PLANNER = RolePlanner(
+    "gpu_workload",
     {
         "plan": _plan,
         "environments": _environments,
@@ -523,4 +524,5 @@ PLANNER = Planner(
     secret=("indexes",),
     others=(TOOLKIT_MODE,),
     refuses=_before_change,
+    collections=("community.docker",),
 )

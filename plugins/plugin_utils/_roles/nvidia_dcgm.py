@@ -24,10 +24,11 @@ from .contract import (
     Needs,
     Outlook,
     Plan,
-    Planner,
+    Read,
     Readings,
     RecordedHost,
     RequestError,
+    RolePlanner,
     inputs_of,
     is_true,
 )
@@ -42,6 +43,7 @@ from .cuda.packages import (
     offers_command,
     packages_for,
     parse_offers,
+    refused_by_lists,
 )
 
 DCGM = "nvidia_dcgm"
@@ -434,6 +436,25 @@ def _verify(_variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapp
     return Plan(tuple(found))
 
 
-PLANNER = Planner(
-    {"plan": _plan, "offers": _offers, "verify": _verify}, tables=(_TABLE,), needs=needs, refuses=_before_change
+def _listed(
+    variables: Mapping[str, Any], facts: Mapping[str, Any], read: Read, to_come: Mapping[str, str]
+) -> tuple[str, Sequence[str]]:
+    # The driver decides which series there are.
+    return "", () if "nvidia_driver" in to_come else refused_by_lists(_plan, _offers, variables, facts, read)
+
+
+def _repository(variables: Mapping[str, Any], _facts: Mapping[str, Any]) -> str:
+    return Request.read(variables).repository
+
+
+PLANNER = RolePlanner(
+    "nvidia_dcgm",
+    {"plan": _plan, "offers": _offers, "verify": _verify},
+    tables=(_TABLE,),
+    needs=needs,
+    refuses=_before_change,
+    repository=_repository,
+    listed=_listed,
+    has_plan=True,
+    collections=("community.general",),
 )

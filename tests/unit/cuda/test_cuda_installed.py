@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.cuda.plan import TABLES
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import PLANNERS
 
 from tests.unit.cuda.test_cuda_plan import CUDA_TABLES, DEBIAN, EL, ROLES, UBUNTU, _load, cuda
 

@@ -123,7 +123,7 @@ from ansible.plugins.loader import init_plugin_loader
 init_plugin_loader([sys.argv[1]])
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_repository import Host, Request, plan
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import PLANNERS
 
 FILES = RoleData.read()
 given = json.load(sys.stdin)

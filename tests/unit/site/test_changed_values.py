@@ -28,8 +28,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import gpu_state,
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Needs, Plan
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import options_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_containers.engines import LABEL, ROLE
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import REPOSITORY_ROLE, WITH_PLAN
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import PLANNERS, REPOSITORY_ROLE, WITH_PLAN
 
 from tests.conftest import ROOT
 from tests.unit.site.converged import CUDA, NVIDIA_SMI, PACKAGES

@@ -23,8 +23,8 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import nvidia_rep
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Needs, Plan, RequestError
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import options_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_containers import plan as gpu_containers
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import (
+    PLANNERS,
     REPOSITORY_ROLE,
     ROLES,
     WINDOWS_ROLE,

@@ -18,8 +18,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import (
     in_order,
     inputs_of,
 )
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import WITH_PLAN
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import PLANNERS, WITH_PLAN
 
 from tests.unit.conftest import ROOT
 from tests.unit.plays import run_play

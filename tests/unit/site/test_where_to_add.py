@@ -113,7 +113,6 @@ def test_a_source_of_drivers_is_a_row_and_its_packages(monkeypatch: pytest.Monke
 
 NAMED = {
     "plugins/plugin_utils/_roles/registry.py": ROLES,
-    "plugins/plugin_utils/_roles/planners.py": ROLES,
     "plugins/modules/role_plan.py": ROLES,
     "plugins/modules/host_facts.py": ROLES,
     "playbooks/site.yml": ROLES,

@@ -42,6 +42,11 @@ def _installed(packages: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str,
     return found
 
 
+def has_driver(driver: Mapping[str, Any]) -> bool:
+    """Whether a driver is installed or loaded; `driver` is from the facts of CUDA."""
+    return any(driver[name] for name in ("library_version", "module_version", "loaded_version"))
+
+
 @dataclass(frozen=True)
 class Host(RecordedHost):
     """What is known of the host.

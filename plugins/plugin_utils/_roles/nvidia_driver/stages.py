@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..contract import Plan, Planner, Stage
+from ..contract import Plan, Read, RolePlanner, Stage
 from . import change, installation
 from .driver_users import removal_refusals
 from .host import Host
 from .offers import parse_apt, parse_dnf
-from .plan import TABLE, host_of, plan, select, unmanaged_note
+from .plan import TABLE, before_offers, host_of, plan, select, unmanaged_note
 from .request import Request
 from .selection import Offered
 
@@ -169,7 +169,19 @@ def _removal(request: Request, host: Host, tables: _Known, _found: _Known) -> di
     return {**change.removal(request, host), "files": installation.own_files(host, tables)}
 
 
-PLANNER = Planner(
+def _listed(variables: _Known, facts: _Known, _read: Read, _to_come: Mapping[str, str]) -> tuple[str, list[str]]:
+    return before_offers(variables, facts, variables[TABLE])
+
+
+def _repository(variables: _Known, facts: _Known) -> str:
+    """An unmanaged driver is kept or refused, and needs no repository, unless it is to be replaced."""
+    request = Request.read(variables)
+    is_kept = host_of(request, facts, {}).is_unmanaged and not request.replace_unmanaged
+    return "" if is_kept else request.repository
+
+
+PLANNER = RolePlanner(
+    "nvidia_driver",
     {
         "plan": _plan,
         "kernels": _stage(_kernels),
@@ -219,4 +231,10 @@ PLANNER = Planner(
         "nvidia_driver_upgrade",
         "nvidia_driver_version",
     ),
+    repository=_repository,
+    listed=_listed,
+    runs_by_default=True,
+    has_plan=True,
+    is_disruptive=True,
+    collections=("community.general",),
 )
