@@ -14,6 +14,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import P
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver import selection
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.offers import parse_apt, parse_dnf
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.request import Request
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.stages import PLANNER
 
 from tests.conftest import ROOT
@@ -90,14 +91,15 @@ def driver(host: dict[str, Any], check_mode: bool = False, **variables: Any) -> 
 def driver_plan(
     request: Mapping[str, Any], host: Mapping[str, Any], offered: Mapping[str, Any], table: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """The plan of a driver for fields of Request and HostFacts; `offered` has what the package manager printed."""
-    asked: dict[str, Any] = {**request, "version": str(request["version"] or "")}
-    asked["companions"] = tuple(request.get("companions") or ())
+    """The plan of a driver for variables of the role; `offered` has what the package manager printed."""
+    asked = {f"nvidia_driver_{name}": value for name, value in request.items() if name != "companions"}
+    read = Request.read({**RoleData.read().defaults(["nvidia_driver"]), **asked})
     lists = {name: tuple(host.get(name) or ()) for name in ("family", "unmanaged")}
+    lists["companions"] = tuple(request.get("companions") or ())
     values = {name: str(host.get(name) or "") for name in ("today", "driver", "driver_kind", "recorded_source")}
     known = selection.HostFacts(**{**host, **lists, **values, "gpus": read_gpus(host.get("gpus") or ())})
     shown, listed = (str(offered.get(name) or "") for name in ("shown", "listed"))
     pins = offered.get("pins")
     packages = parse_apt(shown, listed, known.repositories, pins) if known.uses_apt else parse_dnf(listed)
     found = selection.Offered(packages, str(offered.get("recommended") or ""), bool(offered.get("is_complete")))
-    return selection.driver_plan(selection.Request(**asked), known, found, table).as_dict()
+    return selection.driver_plan(read, known, found, table).as_dict()

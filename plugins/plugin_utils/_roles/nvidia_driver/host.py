@@ -284,7 +284,7 @@ class Host(RecordedHost):
             )
         )
 
-    def facts(self, request: Request) -> HostFacts:
+    def facts(self, request: Request, companions: tuple[str, ...] = ()) -> HostFacts:
         """What decides version and packages."""
         return HostFacts(
             system=self.system,
@@ -305,6 +305,7 @@ class Host(RecordedHost):
             repositories={request.source: str((self.repository_record(request).get("data") or {}).get("url", ""))},
             compiler=self.compiler,
             host_compiler=self.host_compiler,
+            companions=companions,
         )
 
     def _read_gpus(self) -> Any:

@@ -127,7 +127,7 @@ def select(request: Request, host: Host, table: Tables, offered: Offered, with_c
     """Choose version, packages, removals and pins by what the repositories offer."""
     companions = host.companions(request).parts if with_companions else ()
     try:
-        found = driver_plan(request.selection(companions, host.architecture), host.facts(request), offered, table)
+        found = driver_plan(request, host.facts(request, companions), offered, table)
     except (DriverRequestError, CompatibilityError) as error:
         raise RequestError(str(error)) from None
     if found.existing == "refused":
