@@ -28,20 +28,19 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._controller import missi
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.nvlink_domains import VARIABLE as NVLINK_DOMAIN
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.nvlink_domains import observed as nvlink_observed
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_run import PLACES
-from ansible_collections.gpu.fleet.plugins.plugin_utils._plain import named, plain
-from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import WINDOWS, platform_of
-from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import (
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning import room
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import Plan, RequestError, in_order
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.data import RoleData, public_names
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.plain import named, plain
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.platforms import WINDOWS, platform_of
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.preflight import (
     NONE,
     check_forms,
     check_site,
     needs_of,
     requested_roles,
 )
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import gpu_state, room
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan, RequestError, in_order
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData, public_names
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_health import plan as gpu_health
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import (
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.registry import (
     DISRUPTIVE_ROLES,
     PLANNERS,
     collections_of,
@@ -50,7 +49,9 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import (
     removed_in_loop,
     variables_of,
 )
-from ansible_collections.gpu.fleet.plugins.plugin_utils._variable_names import STRICT
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.variable_names import STRICT
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import gpu_state
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_health import plan as gpu_health
 
 _GATHERED = ["system", "packages", "gpus", "cuda", "managed"]
 _RESULT_FILE, _RESULT_CALLBACK = "gpu_fleet_result_file", "gpu.fleet.run_result"

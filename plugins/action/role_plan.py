@@ -16,19 +16,19 @@ from ansible_collections.gpu.fleet.plugins.modules.role_plan import ARGUMENT_SPE
 from ansible_collections.gpu.fleet.plugins.plugin_utils import _injected_facts
 from ansible_collections.gpu.fleet.plugins.plugin_utils._ansible_core import evaluated, for_templates
 from ansible_collections.gpu.fleet.plugins.plugin_utils._controller import missing_collections
-from ansible_collections.gpu.fleet.plugins.plugin_utils._plain import named, plain
-from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import platform_of
-from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import check_forms
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import room
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import (
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning import room
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import (
     Plan,
     RequestError,
     RolePlanner,
     as_lists,
 )
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData, options_of
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import PLANNERS, ROLES, variables_of
-from ansible_collections.gpu.fleet.plugins.plugin_utils._variable_forms import with_truths
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.data import RoleData, options_of
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.plain import named, plain
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.platforms import platform_of
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.preflight import check_forms
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.registry import PLANNERS, ROLES, variables_of
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.variable_forms import with_truths
 
 _LONGEST_MESSAGE = 16_384
 READINGS = "readings"

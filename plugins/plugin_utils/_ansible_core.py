@@ -17,7 +17,7 @@ from ansible import constants
 from ansible.errors import AnsibleError
 from ansible.release import __version__ as _installed
 
-from ._plain import plain
+from ._planning.plain import plain
 
 OLDEST_CORE = (2, 16)
 """As in meta/runtime.yml, of which ansible-core itself only warns."""

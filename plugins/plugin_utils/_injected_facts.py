@@ -17,8 +17,8 @@ from ansible import constants
 from ansible.plugins.loader import become_loader, connection_loader, shell_loader
 
 from ._ansible_core import refuse_old_core
-from ._roles.contract import is_true
-from ._roles.data import public_names
+from ._planning.contract import is_true
+from ._planning.data import public_names
 
 REFUSE, ACCEPT = "gpu_fleet_refuse_injected_facts", "gpu_fleet_accept_injected_facts"
 """Refuse to run at all where facts become variables; accept it for a playbook that runs commands on the controller."""

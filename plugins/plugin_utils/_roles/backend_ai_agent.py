@@ -20,8 +20,8 @@ from typing import Any
 
 from ...module_utils._common.json_text import parse_json
 from .._pip import pip_configuration, pip_errors
-from .._variable_forms import is_list, shown
-from .contract import Needs, Outlook, Plan, Readings, RolePlanner, is_true
+from .._planning.contract import Needs, Outlook, Plan, Readings, RolePlanner, is_true
+from .._planning.variable_forms import is_list, shown
 
 ROLE = "backend_ai_agent"
 INSTALL, REMOVE = "install", "remove"

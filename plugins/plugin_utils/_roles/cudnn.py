@@ -21,9 +21,9 @@ from .._compatibility import (
     fits,
     read_gpus,
 )
-from .._platforms import platform_of
-from .._variable_forms import is_list, shown
-from .contract import Outlook, Plan, Read, RecordedHost, RequestError, RolePlanner, inputs_of, is_true
+from .._planning.contract import Outlook, Plan, Read, RecordedHost, RequestError, RolePlanner, inputs_of, is_true
+from .._planning.platforms import platform_of
+from .._planning.variable_forms import is_list, shown
 from .cuda.packages import (
     LOCK_FILE,
     LOCK_PLUGIN,

@@ -19,9 +19,9 @@ from typing import Any
 
 from ...module_utils._common.masking import masked
 from ...module_utils._files.daemon_json import path_objection
-from .._platforms import platform_of
-from .._variable_forms import shown
-from .contract import RUN_ONLY, Needs, Outlook, Plan, RequestError, RolePlanner, in_order, inputs_of, is_true
+from .._planning.contract import RUN_ONLY, Needs, Outlook, Plan, RequestError, RolePlanner, in_order, inputs_of, is_true
+from .._planning.platforms import platform_of
+from .._planning.variable_forms import shown
 
 DOCKER = "docker"
 AUTO, DISTRIBUTION, REPOSITORY = "auto", "distribution", "docker_repository"

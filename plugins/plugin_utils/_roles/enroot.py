@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from .contract import Needs, Outlook, Plan, Readings, RolePlanner, is_true
+from .._planning.contract import Needs, Outlook, Plan, Readings, RolePlanner, is_true
 from .nvidia_container_toolkit.plan import TOOLKIT
 
 _DIRECTORY = "/var/cache/gpu-fleet-enroot"

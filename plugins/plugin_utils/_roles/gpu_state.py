@@ -21,8 +21,8 @@ from ...module_utils._common.plain_text import one_line
 from ...module_utils._settings.request import NAMES as SETTINGS
 from ...module_utils._settings.request import parse_settings
 from ...module_utils._state.request import parse_declaration
-from .._variable_forms import is_list, read_truth, shown
-from .contract import Plan, RolePlanner
+from .._planning.contract import Plan, RolePlanner
+from .._planning.variable_forms import is_list, read_truth, shown
 
 APPLY, PREDICT = "apply", "predict"
 """Steps of a plan: run the module, or have it predict what the hooks have to know before the change."""

@@ -18,8 +18,8 @@ from ...module_utils._common.json_text import parse_json
 from ...module_utils._common.plain_text import one_line
 from .._compatibility import CompatibilityError, check, read_request
 from .._pip import pip_configuration, pip_errors
-from .._platforms import platform_of
-from .contract import Outlook, Plan, RecordedHost, RolePlanner
+from .._planning.contract import Outlook, Plan, RecordedHost, RolePlanner
+from .._planning.platforms import platform_of
 from .docker import listed_image, pull_error
 from .gpu_containers.engines import DEVICE_REQUESTS, TOOLKIT_MODE, gpu_mode
 

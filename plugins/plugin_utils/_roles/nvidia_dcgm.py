@@ -17,9 +17,7 @@ from typing import Any
 
 from ...module_utils._knowledge import vulnerabilities
 from .._compatibility import CompatibilityError, CompatibilityRequest, fits, read_gpus
-from .._platforms import platform_of
-from .._variable_forms import shown
-from .contract import (
+from .._planning.contract import (
     RUN_ONLY,
     Needs,
     Outlook,
@@ -32,6 +30,8 @@ from .contract import (
     inputs_of,
     is_true,
 )
+from .._planning.platforms import platform_of
+from .._planning.variable_forms import shown
 from .cuda.packages import (
     LOCK_FILE,
     LOCK_PLUGIN,

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from .contract import Needs, Outlook, Plan, Readings, RolePlanner
+from .._planning.contract import Needs, Outlook, Plan, Readings, RolePlanner
 
 EXPLICIT, AUTO, NVML, NVIDIA = "explicit", "auto", "nvml", "nvidia"
 _HEADER = "# Written by the role gpu.fleet.slurm_gres; changes are overwritten.\n"

@@ -18,7 +18,7 @@ from ...module_utils._cuda.toolkits import cudnn_of_header, nvcc_version
 from ...module_utils._knowledge.branches import KNOWN_BRANCHES
 from ...module_utils._nvidia_smi.xml import Document, DocumentError, parse_document
 from .._compatibility import CompatibilityRequest, check, read_gpus, version
-from .contract import Plan, RolePlanner, is_true
+from .._planning.contract import Plan, RolePlanner, is_true
 
 DRIVER, CUDA, CUDNN = "driver", "cuda", "cudnn"
 _PREFIX = "windows_gpu_"

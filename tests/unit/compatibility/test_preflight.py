@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.data import RoleData
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.host import Host
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.request import Request
 

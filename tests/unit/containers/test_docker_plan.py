@@ -13,7 +13,7 @@ import pytest
 import yaml
 from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.distributions import PLATFORMS
 from ansible_collections.gpu.fleet.plugins.module_utils._packages.run import _FORMS
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan, RequestError, in_order
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import Plan, RequestError, in_order
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.docker import PLANNER, pull_error
 
 from tests.conftest import ROOT

@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 from ansible_collections.gpu.fleet.plugins.plugin_utils._compatibility import read_gpus
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import Plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.data import RoleData
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver import selection
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.offers import parse_apt, parse_dnf
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.request import Request

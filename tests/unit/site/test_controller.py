@@ -12,8 +12,8 @@ import pytest
 import yaml
 from ansible.errors import AnsibleError
 from ansible_collections.gpu.fleet.plugins.plugin_utils import _ansible_core, _controller
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import RolePlanner
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import REGISTRY, collections_of
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import RolePlanner
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.registry import REGISTRY, collections_of
 
 from tests.conftest import ROOT
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, cast
 
-from ..contract import Plan, Read, RequestError, Stage
+from ..._planning.contract import Plan, Read, RequestError, Stage
 from ..nvidia_driver.packages import family
 
 MANAGERS = ("apt", "dnf")

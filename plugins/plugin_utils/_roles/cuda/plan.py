@@ -13,9 +13,9 @@ from typing import Any
 from ....module_utils._common.masking import masked
 from ....module_utils._knowledge.cuda import DRIVER_OF_CUDA
 from ..._compatibility import CompatibilityRequest, RequestedGpu, check, fits, read_gpus
-from ..._platforms import platform_of
-from ..._variable_forms import is_list, shown
-from ..contract import RUN_ONLY, Plan, Read, RecordedHost, RequestError, RolePlanner, inputs_of, is_true
+from ..._planning.contract import RUN_ONLY, Plan, Read, RecordedHost, RequestError, RolePlanner, inputs_of, is_true
+from ..._planning.platforms import platform_of
+from ..._planning.variable_forms import is_list, shown
 from .packages import (
     LOCK_FILE,
     LOCK_PLUGIN,

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from ..contract import Outlook, Plan, RolePlanner
+from ..._planning.contract import Outlook, Plan, RolePlanner
 from ..docker import pull_error
 from .engines import DOCKER, PODMAN, TOOLKIT_MODE, run_errors, unreadable
 from .plan import (

@@ -30,9 +30,9 @@ from ....module_utils._knowledge import vulnerabilities
 from ....modules.gpu_health import ARGUMENT_SPEC
 from ..._compatibility import CompatibilityError, check, read_request
 from ..._health_reports import junit
+from ..._planning.contract import Plan, RolePlanner
+from ..._planning.variable_forms import form_refusals, shown
 from ..._registry_failures import registry_failure
-from ..._variable_forms import form_refusals, shown
-from ..contract import Plan, RolePlanner
 from ..gpu_containers.engines import DEVICE_REQUESTS, TOOLKIT_MODE, gpu_mode
 from ..nvidia_container_toolkit.plan import against
 from . import evidence

@@ -16,7 +16,7 @@ from typing import Any
 from ..._gpu_operator import OnHost, host_refusals
 from ..._kubernetes_cap import Heard, held_taints
 from ..._kubernetes_drain import at_node, denied, explain_failure, taint_patch
-from ..contract import Outlook, Plan, RolePlanner
+from ..._planning.contract import Outlook, Plan, RolePlanner
 from .manifests import Manifest, manifests, reviews, unapplied, variant
 from .plan import OTHERS, Request, device_list_strategy, labels, mig_strategy, node_refusals
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from os.path import dirname
 from typing import Any
 
-from ..contract import Outlook, Plan, RolePlanner, in_order
+from ..._planning.contract import Outlook, Plan, RolePlanner, in_order
 from ..docker import INSTALL as DOCKER_INSTALL
 from .plan import (
     EMBEDDED,

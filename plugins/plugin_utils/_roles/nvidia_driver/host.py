@@ -13,8 +13,8 @@ from typing import Any
 
 from ..._compatibility import CompatibilityError, CompatibilityRequest, check, read_gpus
 from ..._machines import machine_of
-from ..._platforms import platform_of
-from ..contract import RecordedHost, RequestError
+from ..._planning.contract import RecordedHost, RequestError
+from ..._planning.platforms import platform_of
 from .companions import Companions, Needs, plan_companions
 from .packages import family, owners
 from .request import DKMS, Request

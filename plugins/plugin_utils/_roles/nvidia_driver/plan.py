@@ -14,7 +14,7 @@ from typing import Any
 from ....module_utils._common.masking import masked
 from ..._compatibility import CompatibilityError
 from ..._machines import against_driver
-from ..contract import Plan, RequestError, inputs_of
+from ..._planning.contract import Plan, RequestError, inputs_of
 from .change import disk_space, preferences
 from .host import Host
 from .packages import DriverRequestError

@@ -12,8 +12,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from ....module_utils._common.masking import masked
-from ..._variable_forms import is_list, shown
-from ..contract import RUN_ONLY, RequestError, is_true
+from ..._planning.contract import RUN_ONLY, RequestError, is_true
+from ..._planning.variable_forms import is_list, shown
 from .module_options import ModuleOptions, module_options
 from .sources import DISTRIBUTION, RUNFILE, source_named
 

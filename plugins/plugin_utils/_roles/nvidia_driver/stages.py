@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..contract import Plan, Read, RolePlanner, Stage
+from ..._planning.contract import Plan, Read, RolePlanner, Stage
 from . import change, installation
 from .driver_users import removal_refusals
 from .host import Host

@@ -13,13 +13,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from ._gpu_operator import OnHost, host_refusals
-from ._plain import named
-from ._roles import gpu_state, nvidia_repository
-from ._roles.contract import Needs, Outlook, Plan, Readings, RequestError
-from ._roles.data import RoleData, Tables
-from ._roles.registry import DEFAULT_ROLES, GPU_ROLES, PLANNERS, REMOVED_ROLES, ROLES, variables_of
-from ._variable_forms import form_refusals, is_list, shown, value_refusals
+from .._gpu_operator import OnHost, host_refusals
+from .._roles import gpu_state, nvidia_repository
+from .contract import Needs, Outlook, Plan, Readings, RequestError
+from .data import RoleData, Tables
+from .plain import named
+from .registry import DEFAULT_ROLES, GPU_ROLES, PLANNERS, REMOVED_ROLES, ROLES, variables_of
+from .variable_forms import form_refusals, is_list, shown, value_refusals
 
 SKIP, FAIL = "skip", "fail"
 DEFAULT, REMOVED, NONE = "default", "removed", "none"

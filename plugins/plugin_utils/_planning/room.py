@@ -15,8 +15,8 @@ from typing import Any
 
 from ...module_utils._common.file_systems import read_only_mounts
 from ...module_utils._knowledge.room import CUDA, CUDNN, DOCKER, DRIVER, Room
-from .nvidia_container_toolkit.plan import ENGINE_PACKAGES
-from .nvidia_driver.host import has_driver
+from .._roles.nvidia_container_toolkit.plan import ENGINE_PACKAGES
+from .._roles.nvidia_driver.host import has_driver
 from .registry import WITH_PLAN
 
 _DOCKER_ROOT = "/var/lib/docker"

@@ -13,8 +13,8 @@ from typing import Any
 
 from ansible.parsing.dataloader import DataLoader
 
-from .._variable_forms import Spec, with_truths
-from .._variable_names import PublicNames
+from .variable_forms import Spec, with_truths
+from .variable_names import PublicNames
 
 _DIRECTORY = Path(__file__).resolve().parents[3] / "roles"
 

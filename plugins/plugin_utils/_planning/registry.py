@@ -7,24 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from .backend_ai_agent import PLANNER as BACKEND_AI_AGENT
+from .._roles.backend_ai_agent import PLANNER as BACKEND_AI_AGENT
+from .._roles.cuda.plan import PLANNER as CUDA
+from .._roles.cudnn import PLANNER as CUDNN
+from .._roles.docker import PLANNER as DOCKER
+from .._roles.enroot import PLANNER as ENROOT
+from .._roles.gpu_containers.stages import PLANNER as GPU_CONTAINERS
+from .._roles.gpu_health.plan import PLANNER as GPU_HEALTH
+from .._roles.gpu_monitoring import PLANNER as GPU_MONITORING
+from .._roles.gpu_state import PLANNER as GPU_STATE
+from .._roles.gpu_workload import PLANNER as GPU_WORKLOAD
+from .._roles.kubernetes_node.stages import PLANNER as KUBERNETES_NODE
+from .._roles.nvidia_container_toolkit.stages import PLANNER as NVIDIA_CONTAINER_TOOLKIT
+from .._roles.nvidia_dcgm import PLANNER as NVIDIA_DCGM
+from .._roles.nvidia_driver.stages import PLANNER as NVIDIA_DRIVER
+from .._roles.nvidia_repository import PLANNER as NVIDIA_REPOSITORY
+from .._roles.slurm_gres import PLANNER as SLURM_GRES
+from .._roles.windows_gpu import PLANNER as WINDOWS_GPU
 from .contract import RolePlanner
-from .cuda.plan import PLANNER as CUDA
-from .cudnn import PLANNER as CUDNN
-from .docker import PLANNER as DOCKER
-from .enroot import PLANNER as ENROOT
-from .gpu_containers.stages import PLANNER as GPU_CONTAINERS
-from .gpu_health.plan import PLANNER as GPU_HEALTH
-from .gpu_monitoring import PLANNER as GPU_MONITORING
-from .gpu_state import PLANNER as GPU_STATE
-from .gpu_workload import PLANNER as GPU_WORKLOAD
-from .kubernetes_node.stages import PLANNER as KUBERNETES_NODE
-from .nvidia_container_toolkit.stages import PLANNER as NVIDIA_CONTAINER_TOOLKIT
-from .nvidia_dcgm import PLANNER as NVIDIA_DCGM
-from .nvidia_driver.stages import PLANNER as NVIDIA_DRIVER
-from .nvidia_repository import PLANNER as NVIDIA_REPOSITORY
-from .slurm_gres import PLANNER as SLURM_GRES
-from .windows_gpu import PLANNER as WINDOWS_GPU
 
 REGISTRY: tuple[RolePlanner, ...] = (
     NVIDIA_DRIVER,
