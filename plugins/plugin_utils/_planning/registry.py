@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from .._roles.backend_ai_agent import PLANNER as BACKEND_AI_AGENT
 from .._roles.cuda.plan import PLANNER as CUDA
 from .._roles.cudnn import PLANNER as CUDNN
-from .._roles.docker import PLANNER as DOCKER
+from .._roles.docker.stages import PLANNER as DOCKER
 from .._roles.enroot import PLANNER as ENROOT
 from .._roles.gpu_containers.stages import PLANNER as GPU_CONTAINERS
 from .._roles.gpu_health.plan import PLANNER as GPU_HEALTH

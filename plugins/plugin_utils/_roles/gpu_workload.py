@@ -20,7 +20,7 @@ from .._compatibility import CompatibilityError, check, read_request
 from .._pip import pip_configuration, pip_errors
 from .._planning.contract import Outlook, Plan, RecordedHost, RolePlanner
 from .._planning.platforms import platform_of
-from .docker import listed_image, pull_error
+from .docker.images import listed_image, pull_error
 from .gpu_containers.engines import DEVICE_REQUESTS, TOOLKIT_MODE, gpu_mode
 
 GPU_WORKLOAD = "gpu_workload"

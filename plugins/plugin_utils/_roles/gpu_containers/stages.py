@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ..._planning.contract import Outlook, Plan, RolePlanner
-from ..docker import pull_error
+from ..docker.images import pull_error
 from .engines import DOCKER, PODMAN, TOOLKIT_MODE, run_errors, unreadable
 from .plan import (
     Container,

@@ -12,7 +12,7 @@ from os.path import dirname
 from typing import Any
 
 from ..._planning.contract import Outlook, Plan, RolePlanner, in_order
-from ..docker import INSTALL as DOCKER_INSTALL
+from ..docker.plan import INSTALL as DOCKER_INSTALL
 from .plan import (
     EMBEDDED,
     ENGINE_PACKAGES,
