@@ -23,13 +23,18 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.gpu.fleet.plugins.action import managed_facts  # noqa: F401 # pylint: disable=unused-import
 from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import one_line
 from ansible_collections.gpu.fleet.plugins.plugin_utils import _injected_facts
-from ansible_collections.gpu.fleet.plugins.plugin_utils._ansible_core import UNDECRYPTED, evaluated, for_templates
+from ansible_collections.gpu.fleet.plugins.plugin_utils._ansible_core import (
+    UNDECRYPTED,
+    evaluated,
+    for_templates,
+    reading,
+)
 from ansible_collections.gpu.fleet.plugins.plugin_utils._controller import missing_collections
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.nvlink_domains import VARIABLE as NVLINK_DOMAIN
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.nvlink_domains import observed as nvlink_observed
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_run import PLACES
 from ansible_collections.gpu.fleet.plugins.plugin_utils._planning import room
-from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import Plan, RequestError, in_order
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import Plan, RequestError, command, in_order
 from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.data import RoleData, public_names
 from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.plain import named, plain
 from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.platforms import WINDOWS, platform_of
@@ -322,14 +327,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         return found
 
     def _read(self, argv: Sequence[str], variables: dict[str, Any]) -> dict[str, Any]:
-        """The result of a command that only reads, in check mode as well; one that fails has read nothing."""
-        is_checked, self._task.check_mode = self._task.check_mode, False
-        try:
-            arguments = {"argv": ["env", "LC_ALL=C.UTF-8", *argv], "_uses_shell": False}
-            found: dict[str, Any] = self._execute_module("ansible.legacy.command", arguments, task_vars=variables)
-        finally:
-            self._task.check_mode = is_checked
-        return {} if found.get("failed") else plain(found)
+        """The result of a command that only reads; one that fails has read nothing."""
+        found = reading(self, *command(*argv), variables)
+        return {} if found.get("failed") else found
 
 
 @dataclass

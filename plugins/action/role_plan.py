@@ -14,11 +14,13 @@ from ansible_collections.gpu.fleet.plugins.action import managed_facts  # noqa: 
 from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import one_line
 from ansible_collections.gpu.fleet.plugins.modules.role_plan import ARGUMENT_SPEC
 from ansible_collections.gpu.fleet.plugins.plugin_utils import _injected_facts
-from ansible_collections.gpu.fleet.plugins.plugin_utils._ansible_core import evaluated, for_templates
+from ansible_collections.gpu.fleet.plugins.plugin_utils._ansible_core import evaluated, for_templates, reading
 from ansible_collections.gpu.fleet.plugins.plugin_utils._controller import missing_collections
 from ansible_collections.gpu.fleet.plugins.plugin_utils._planning import room
 from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import (
+    Ask,
     Plan,
+    Reading,
     RequestError,
     RolePlanner,
     as_lists,
@@ -77,6 +79,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
                     return {**result, **read}
                 given[READINGS] = read[READINGS]
             found = planned(role, stage, variables, facts, given)
+            while isinstance(found, Ask):
+                given |= {name: self._answer(one, known) for name, one in found.readings.items()}
+                found = planned(role, stage, variables, facts, given)
             lacking = _lacking(role, found, variables, observed)
             if lacking:
                 return {**result, **_refused(host, lacking)}
@@ -124,6 +129,12 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         )
         return found
 
+    def _answer(self, asked: Reading | list[Reading], known: dict[str, Any]) -> dict[str, Any]:
+        """The result of what a stage asks for."""
+        if isinstance(asked, list):
+            return {"results": [reading(self, *one, known) for one in asked]}
+        return reading(self, *asked, known)
+
     def _directories(self, known: Mapping[str, Any]) -> list[str]:
         """The directories that roles write to. What cannot be evaluated before the facts are read is at its default."""
         try:
@@ -140,7 +151,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
 
 def planned(
     role: str, stage: str, variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]
-) -> Plan | Sequence[Plan] | Mapping[str, Any]:
+) -> Plan | Sequence[Plan] | Mapping[str, Any] | Ask:
     """What a stage returns, or a plan with the refusals of the variables' forms, in the words of the playbook site.
 
     Ansible's own check of a role's arguments converts text to a boolean for itself and leaves the role with the text;

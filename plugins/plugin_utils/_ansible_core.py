@@ -62,6 +62,17 @@ def evaluated(templar: Any, value: Any) -> Any:
     return _opened(plain(_typed(templar).template(value))) if REQUIRES_NATIVE else plain(templar.template(value))
 
 
+def reading(action: Any, module: str, arguments: Mapping[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+    """The result of a module that only reads, which runs in check mode as well."""
+    is_checked, action._task.check_mode = action._task.check_mode, False
+    try:
+        found = action._execute_module(f"ansible.legacy.{module}", dict(arguments), task_vars=variables)
+    finally:
+        action._task.check_mode = is_checked
+    read: dict[str, Any] = plain(found)
+    return read
+
+
 def for_templates(result: dict[str, Any]) -> dict[str, Any]:
     """The result of an action, whose strings stay strings in templates."""
     kept: dict[str, Any] = _kept(result) if REQUIRES_NATIVE else result

@@ -119,7 +119,35 @@ class Outlook:
         return smi if is_known and not any(gpu.get("error") for gpu in smi["gpus"]) else {}
 
 
-Stage = Callable[[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]], Plan | Sequence[Plan] | Mapping[str, Any]]
+Reading = tuple[str, Mapping[str, Any]]
+"""A module that only reads, and its arguments."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What a stage has to know before it plans. role_plan reads it, in check mode as well, and calls the stage again.
+
+    The task's facts then have the results under these names, of a list in `results`. A reading that fails is a result
+    as any other, as of a program that is not there.
+    """
+
+    readings: Mapping[str, Reading | list[Reading]]
+
+
+def unread(found: Mapping[str, Any], readings: Mapping[str, Reading | list[Reading]]) -> Ask | None:
+    """The question for those of the readings that the task's facts do not have; None where they have all."""
+    missing = {name: one for name, one in readings.items() if name not in found}
+    return Ask(missing) if missing else None
+
+
+def command(*argv: str) -> Reading:
+    """A program that only reads, whose output is not translated."""
+    return "command", {"argv": ["env", "LC_ALL=C.UTF-8", *argv], "_uses_shell": False}
+
+
+Stage = Callable[
+    [Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]], Plan | Sequence[Plan] | Mapping[str, Any] | Ask
+]
 """Takes the variables of the role with its tables, the facts of Ansible without their prefix, and the task's facts."""
 
 

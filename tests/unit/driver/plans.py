@@ -74,13 +74,18 @@ def facts(system: dict[str, Any], driver: str = "", **others: Any) -> dict[str, 
     }
 
 
-def stage(name: str, host: dict[str, Any], found: dict[str, Any] | None = None, **variables: Any) -> dict[str, Any]:
-    """What a stage returns for these variables, with defaults for the others."""
+def asked(name: str, host: dict[str, Any], found: dict[str, Any] | None = None, **variables: Any) -> Any:
+    """What a stage returns for these variables, with defaults for the others, or what it asks for."""
     files = RoleData.read()
     tables = {table: files.role_values["nvidia_driver"][table] for table in PLANNER.tables}
     values = {**files.defaults(["nvidia_driver", "nvidia_repository"]), **variables, **tables}
-    result = PLANNER.stages[name](values, host, found or {})
-    return result.as_dict() if isinstance(result, Plan) else dict(result)  # type: ignore[arg-type]
+    return PLANNER.stages[name](values, host, found or {})
+
+
+def stage(name: str, host: dict[str, Any], found: dict[str, Any] | None = None, **variables: Any) -> dict[str, Any]:
+    """What a stage returns that knows all."""
+    result = asked(name, host, found, **variables)
+    return result.as_dict() if isinstance(result, Plan) else dict(result)
 
 
 def driver(host: dict[str, Any], check_mode: bool = False, **variables: Any) -> dict[str, Any]:

@@ -172,6 +172,17 @@ class Host(RecordedHost):
         return bool(self.driver["library_version"] or self.driver["module_version"])
 
     @property
+    def may_be_removed(self) -> bool:
+        """Whether the driver is loaded and may be gone from the disk, of which this role has left a marker."""
+        # A driver of packages may be on disk without these files, and then its marker is of no use.
+        return bool(self.driver["loaded"] and not self.has_files) and self.smi.get("reason") == "no_nvidia_smi"
+
+    @property
+    def marker(self) -> str:
+        """The file that says until the next boot that this role has removed the driver that is loaded."""
+        return f"/run/gpu-fleet/nvidia_driver-{self.driver['loaded_version']}.removed"
+
+    @property
     def is_on_disk(self) -> bool:
         """Whether a driver is installed; one that this role removed stays loaded until the next boot."""
         return self.has_files or bool(self.family)

@@ -176,7 +176,7 @@ def _tasks(request: Request, host: Host, steps: Sequence[str]) -> dict[str, Any]
     """What the tasks read."""
     options, recorded = request.options, host.recorded
     source = str(recorded.get("source", ""))
-    download, smi = request.download(host.architecture), host.smi
+    download = request.download(host.architecture)
     return {
         "loads": REMOVE not in steps and bool(steps),
         "manager": "apt" if host.uses_apt else "dnf",
@@ -189,9 +189,7 @@ def _tasks(request: Request, host: Host, steps: Sequence[str]) -> dict[str, Any]
         "needs_epel": request.module_build == DKMS and not host.uses_apt,
         "is_recorded": bool(host.record),
         "was_interrupted": host.was_interrupted,
-        # A driver of packages may be on disk without these files, and then its marker is of no use.
-        "may_be_removed": bool(host.driver["loaded"] and not host.has_files) and smi.get("reason") == "no_nvidia_smi",
-        "marker": f"/run/gpu-fleet/nvidia_driver-{host.driver['loaded_version']}.removed",
+        "marker": host.marker,
         "parameters": options.parameters,
         "options": options.content,
         "source_file": masked(download),
