@@ -21,7 +21,7 @@ from .._compatibility import (
     fits,
     read_gpus,
 )
-from .._planning.contract import Outlook, Plan, Read, RecordedHost, RequestError, RolePlanner, inputs_of, is_true
+from .._planning.contract import Ask, Outlook, Plan, Read, RecordedHost, RequestError, RolePlanner, inputs_of, is_true
 from .._planning.platforms import platform_of
 from .._planning.variable_forms import is_list, shown
 from .cuda.packages import (
@@ -33,6 +33,7 @@ from .cuda.packages import (
     is_offered,
     numbers,
     offers_command,
+    offers_of,
     packages_for,
     parse_offers,
     refused_by_lists,
@@ -490,9 +491,12 @@ def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], _given: Mappin
     return plan(_request(variables, facts), Host.of(facts), table)
 
 
-def _offers(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
-    table = variables[_TABLE]
-    return plan(_request(variables, facts), Host.of(facts, given["offers"], given["fresh"]), table)
+def _offers(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan | Ask:
+    asked = offers_of(_plan(variables, facts, given), given)
+    if asked:
+        return asked
+    host = Host.of(facts, given.get("offers", {}), is_true(given["fresh"]))
+    return plan(_request(variables, facts), host, variables[_TABLE])
 
 
 def _loader(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from ...module_utils._knowledge import vulnerabilities
 from .._compatibility import CompatibilityError, CompatibilityRequest, fits, read_gpus
 from .._planning.contract import (
     RUN_ONLY,
+    Ask,
     Needs,
     Outlook,
     Plan,
@@ -41,6 +42,7 @@ from .cuda.packages import (
     is_offered,
     numbers,
     offers_command,
+    offers_of,
     packages_for,
     parse_offers,
     refused_by_lists,
@@ -427,8 +429,12 @@ def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping
     return plan(Request.read(variables), Host.of(facts), variables[_TABLE], readings)
 
 
-def _offers(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
-    return plan(Request.read(variables), Host.of(facts, given["offers"], is_true(given["fresh"])), variables[_TABLE])
+def _offers(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan | Ask:
+    asked = offers_of(_plan(variables, facts, {}), given)
+    if asked:
+        return asked
+    host = Host.of(facts, given.get("offers", {}), is_true(given["fresh"]))
+    return plan(Request.read(variables), host, variables[_TABLE])
 
 
 def _verify(_variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:

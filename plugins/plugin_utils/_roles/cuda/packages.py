@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, cast
 
-from ..._planning.contract import Plan, Read, RequestError, Stage
+from ..._planning.contract import Ask, Plan, Read, RequestError, Stage, command, is_true, unread
 from ..nvidia_driver.packages import family
 
 MANAGERS = ("apt", "dnf")
@@ -138,6 +138,13 @@ def refused_by_lists(
         listed = read(found.tasks["offers_commands"]["cached"])
         found = cast("Plan", offers(variables, facts, {"offers": listed, "fresh": False}))
     return found.refusals
+
+
+def offers_of(found: Plan, given: Mapping[str, Any]) -> Ask | None:
+    """The question for what the repositories have, where the plan needs them; `fresh`: their lists are new."""
+    commands = found.tasks["offers_commands"]
+    reading = command(*commands["fresh" if is_true(given["fresh"]) else "cached"])
+    return unread(given, {"offers": reading} if found.tasks["needs_repository"] else {})
 
 
 def is_offered(package: CudaPackage, offers: Iterable[Offer]) -> bool:

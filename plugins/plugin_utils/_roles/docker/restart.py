@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..._planning.contract import Plan
+from ..._planning.contract import Ask, Plan, Reading, command, unread
 from .host import DAEMON_FILE, DROP_IN
 
 _TIMED_OUT = 124
@@ -21,6 +21,31 @@ _REASONS = (
     re.compile("failed to start daemon|unable to configure|level=fatal", re.IGNORECASE),
     re.compile("error|invalid", re.IGNORECASE),
 )
+
+
+def _listed(*options: str) -> Reading:
+    # With a limit: a daemon that hangs lets its clients wait.
+    return command("timeout", "60", "docker", *options)
+
+
+# Each running container has one, also while the daemon hangs, or is stopped with live-restore.
+_SHIMS = command("pgrep", "--full", "^([^ ]*/)?containerd-shim[^ ]* .*-namespace moby ")
+
+
+def running(found: Mapping[str, Any]) -> Ask | None:
+    """The question for what a restart stops: running containers, and whether they outlive the daemon."""
+    asked = unread(found, {"listing": _listed("ps", "--format", "{{.Names}}")})
+    if asked:
+        return asked
+    if found["listing"].get("rc"):
+        return unread(found, {"shims": _SHIMS})
+    return unread(found, {"live_restore": _listed("info", "--format", "{{.LiveRestoreEnabled}}")})
+
+
+def existing(found: Mapping[str, Any]) -> Ask | None:
+    """The question for all containers."""
+    asked = unread(found, {"listing": _listed("ps", "--all", "--quiet")})
+    return asked or unread(found, {"shims": _SHIMS} if found["listing"].get("rc") else {})
 
 
 def restart_reasons(drop_in: str | None, found: Mapping[str, Any]) -> dict[str, Any]:

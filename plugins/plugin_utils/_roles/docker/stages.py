@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..._planning.contract import Needs, Outlook, Plan, RolePlanner
+from ..._planning.contract import Ask, Needs, Outlook, Plan, RolePlanner
 from .host import Host
 from .images import missing_images, pull_error
 from .packages import Choice
 from .plan import begun, plan, record
 from .repository import repository_of
 from .request import Request, read_registry
-from .restart import containers_to_remove, plan_restart, restart_reasons, start_error, why_unread
+from .restart import containers_to_remove, existing, plan_restart, restart_reasons, running, start_error, why_unread
 
 _SNAPS = ("/snap/docker/current", "/var/lib/snapd/snap/docker/current")
 
@@ -75,20 +75,22 @@ def _reasons(variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Map
     return restart_reasons(Request.read(variables).drop_in if found["changes_proxy"] else None, found)
 
 
-def _restart(variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
-    listing, live = found["listing"], str(found["live_restore"].get("stdout") or "").strip() == "true"
+def _restart(variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan | Ask:
+    asked = running(found) if found["because"] else None
+    if asked:
+        return asked
+    listing, shims, info = (found.get(name, {}) for name in ("listing", "shims", "live_restore"))
+    is_live = str(info.get("stdout") or "").strip() == "true"
     containers = [str(name) for name in listing.get("stdout_lines") or ()]
-    return plan_restart(
-        variables["docker_restart"], found["because"], containers, live, why_unread(listing, found["shims"])
-    )
+    return plan_restart(variables["docker_restart"], found["because"], containers, is_live, why_unread(listing, shims))
 
 
 def _start(_variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
     return Plan((start_error(found["journal"], found.get("restored")),))
 
 
-def _containers(_variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
-    return containers_to_remove(found["listing"], found["shims"])
+def _containers(_variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan | Ask:
+    return existing(found) or containers_to_remove(found["listing"], found.get("shims", {}))
 
 
 def _images(variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
