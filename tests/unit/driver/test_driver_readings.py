@@ -5,13 +5,19 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import Ask, RequestError
 
 from tests.unit.driver.plans import DEBIAN, EL, UBUNTU, asked, facts
+from tests.unit.plays import run_play
 
 _ON = {"content": "BgAAAAE="}
 """SecureBoot with a value of 1."""
@@ -147,3 +153,89 @@ def test_headers_and_options_are_read_by_the_kernel() -> None:
     given = {"nvidia_driver_module_options": {"NVreg_EnableGpuFirmware": 0}}
     assert readings("options", facts(DEBIAN), {"boot": "6.12"}, **given) == {"known": "modinfo -k 6.12 -F parm nvidia"}
     assert asked("options", facts(DEBIAN), {"boot": "6.12"}) == {"unknown": []}
+
+
+class _Mirror(BaseHTTPRequestHandler):
+    """Has one runfile."""
+
+    def do_HEAD(self) -> None:
+        self.send_response(200 if "580.95.05" in self.path else 404)
+        self.end_headers()
+
+    def log_message(self, *_arguments: Any) -> None:
+        pass
+
+
+@pytest.mark.plays
+@pytest.mark.parametrize("check_mode", [False, True])
+def test_role_plan_reads_what_stages_ask_for(check_mode: bool, tmp_path: Path) -> None:
+    """Secure Boot is on and the key is enrolled; of two versions one can be downloaded."""
+    programs, efi = tmp_path / "bin", tmp_path / "efi"
+    programs.mkdir()
+    efi.mkdir()
+    (efi / "SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c").write_bytes(b"\x06\0\0\0\x01")
+    for name, lines in {
+        "mokutil": '[ "$LC_ALL" = C.UTF-8 ] && echo "$2 is already enrolled"',
+        "gcc": "echo 14",
+    }.items():
+        (programs / name).write_text(f"#!/bin/sh\n{lines}\n")
+        (programs / name).chmod(0o755)
+    mirror = ThreadingHTTPServer(("127.0.0.1", 0), _Mirror)
+    Thread(target=mirror.serve_forever, daemon=True).start()
+    given = {
+        "ansible_connection": "local",
+        "ansible_python_interpreter": sys.executable,
+        "nvidia_driver_source": "runfile",
+        "nvidia_driver_runfile_base_url": f"http://127.0.0.1:{mirror.server_address[1]}",
+        "nvidia_driver_runfile_sha256": "0" * 64,
+        "nvidia_driver_kernel_modules": "open",
+        "nvidia_driver_disk_space_mib": 0,
+        "nvidia_driver_boot_kernel": "6.12.60+deb13-amd64",
+        "result": str(tmp_path / "{{ inventory_hostname }}.json"),
+    }
+    versions = {"there": "580.95.05", "gone": "580.105.08"}
+    hosts = {name: {**given, "nvidia_driver_version": version} for name, version in versions.items()}
+    (tmp_path / "hosts.json").write_text(json.dumps({"all": {"hosts": hosts}}))
+    role = {"name": "gpu.fleet.nvidia_driver", "public": True}
+    parts = ("plan", "select/observe", "select/plan", "select/preflight")
+    names = {
+        "kernels": "__nvidia_driver_kernels.all",
+        "gcc": "__nvidia_driver_observed.gcc.stdout",
+        "trusted": "__nvidia_driver_secure_boot.trusted",
+        "version": "__nvidia_driver_selection.version",
+    }
+    found = "{{ {" + ", ".join(f"'{name}': {value}" for name, value in names.items()) + "} | to_json }}"
+    output = {"dest": "{{ result }}", "mode": "0644"}
+    play = {
+        "hosts": "all",
+        "gather_facts": False,
+        "environment": {"PATH": f"{programs}:/usr/bin:/bin"},
+        "vars": {"ansible_facts": facts(DEBIAN), "__common_facts_are_read": True},
+        "tasks": [
+            {
+                "block": [
+                    *({"ansible.builtin.include_role": {**role, "tasks_from": f"{part}.yml"}} for part in parts),
+                    {"ansible.builtin.copy": {"content": found, **output}, "check_mode": False},
+                ],
+                "rescue": [
+                    {
+                        "ansible.builtin.copy": {"content": "{{ ansible_failed_result.msg }}", **output},
+                        "check_mode": False,
+                    }
+                ],
+            }
+        ],
+    }
+    try:
+        options = ["-e", f"__nvidia_driver_efi_variables={efi}", *(["--check"] if check_mode else [])]
+        run_play(tmp_path, play, *options, inventory=tmp_path / "hosts.json")
+    finally:
+        mirror.shutdown()
+    assert json.loads((tmp_path / "there.json").read_text()) == {
+        "kernels": [DEBIAN["kernel"], "6.12.60+deb13-amd64"],
+        "gcc": "14",
+        "trusted": ["/var/lib/dkms/mok.pub", "/var/lib/shim-signed/mok/MOK.der"],
+        "version": "580.95.05",
+    }
+    message = (tmp_path / "gone.json").read_text()
+    assert "580.105.08.run cannot be downloaded: HTTP Error 404: Not Found" in message
