@@ -80,7 +80,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
                 given[READINGS] = read[READINGS]
             found = planned(role, stage, variables, facts, given)
             while isinstance(found, Ask):
-                given |= {name: self._answer(one, known) for name, one in found.readings.items()}
+                given |= {name: self._read(one, known) for name, one in found.readings.items()}
                 found = planned(role, stage, variables, facts, given)
             lacking = _lacking(role, found, variables, observed)
             if lacking:
@@ -129,7 +129,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         )
         return found
 
-    def _answer(self, asked: Reading | list[Reading], known: dict[str, Any]) -> dict[str, Any]:
+    def _read(self, asked: Reading | list[Reading], known: dict[str, Any]) -> dict[str, Any]:
         """The result of what a stage asks for."""
         if isinstance(asked, list):
             return {"results": [reading(self, *one, known) for one in asked]}

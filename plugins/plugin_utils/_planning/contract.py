@@ -135,7 +135,7 @@ class Ask:
 
 
 def unread(found: Mapping[str, Any], readings: Mapping[str, Reading | list[Reading]]) -> Ask | None:
-    """The question for those of the readings that the task's facts do not have; None where they have all."""
+    """The question for the readings that the task's facts lack; None where they have all."""
     missing = {name: one for name, one in readings.items() if name not in found}
     return Ask(missing) if missing else None
 

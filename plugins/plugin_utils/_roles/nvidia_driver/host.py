@@ -179,7 +179,7 @@ class Host(RecordedHost):
 
     @property
     def marker(self) -> str:
-        """The file that says until the next boot that this role has removed the driver that is loaded."""
+        """The file by which this role knows until the next boot that it has removed the driver that is loaded."""
         return f"/run/gpu-fleet/nvidia_driver-{self.driver['loaded_version']}.removed"
 
     @property

@@ -279,7 +279,6 @@ PLANNER = RolePlanner(
     tables=(TABLE, *installation.TABLES),
     secret=("download", "epel"),
     reads=(
-        "nvidia_driver_boot_kernel",
         "nvidia_driver_debian_mirror",
         "nvidia_driver_image_build",
         "nvidia_driver_lock_timeout",
@@ -294,7 +293,6 @@ PLANNER = RolePlanner(
         "nvidia_driver_rollback",
         "nvidia_driver_runfile_sha256",
         "nvidia_driver_secure_boot",
-        "nvidia_driver_ubuntu_series",
         "nvidia_driver_upgrade",
         "nvidia_driver_version",
     ),
