@@ -19,7 +19,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils import _injected_facts
 from ansible_collections.gpu.fleet.plugins.plugin_utils._ansible_core import evaluated
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet import acceptance
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.acceptance_matrix import as_svg
-from ansible_collections.gpu.fleet.plugins.plugin_utils._plain import plain
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.plain import plain
 from ansible_collections.gpu.fleet.plugins.plugin_utils._report.output import replace_file
 
 _NAMES = tuple(acceptance.PREFIX + name for name in acceptance.VARIABLES)

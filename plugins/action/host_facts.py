@@ -23,37 +23,40 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.gpu.fleet.plugins.action import managed_facts  # noqa: F401 # pylint: disable=unused-import
 from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import one_line
 from ansible_collections.gpu.fleet.plugins.plugin_utils import _injected_facts
-from ansible_collections.gpu.fleet.plugins.plugin_utils._ansible_core import UNDECRYPTED, evaluated, for_templates
+from ansible_collections.gpu.fleet.plugins.plugin_utils._ansible_core import (
+    UNDECRYPTED,
+    evaluated,
+    for_templates,
+    reading,
+)
 from ansible_collections.gpu.fleet.plugins.plugin_utils._controller import missing_collections
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.nvlink_domains import VARIABLE as NVLINK_DOMAIN
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.nvlink_domains import observed as nvlink_observed
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_run import PLACES
-from ansible_collections.gpu.fleet.plugins.plugin_utils._plain import named, plain
-from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import WINDOWS, platform_of
-from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import (
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning import room
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import Plan, RequestError, command, in_order
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.data import RoleData, public_names
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.plain import named, plain
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.platforms import WINDOWS, platform_of
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.preflight import (
     NONE,
     check_forms,
     check_site,
     needs_of,
     requested_roles,
-    room_of,
 )
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import gpu_state, room
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan, RequestError, in_order
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.cuda import plan as cuda
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData, public_names
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_health import plan as gpu_health
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver import plan as driver
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import (
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.registry import (
     DISRUPTIVE_ROLES,
+    PLANNERS,
     collections_of,
     first_in_loop,
     in_loop,
     removed_in_loop,
     variables_of,
 )
-from ansible_collections.gpu.fleet.plugins.plugin_utils._variable_names import STRICT
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.variable_names import STRICT
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import gpu_state
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_health import plan as gpu_health
 
 _GATHERED = ["system", "packages", "gpus", "cuda", "managed"]
 _RESULT_FILE, _RESULT_CALLBACK = "gpu_fleet_result_file", "gpu.fleet.run_result"
@@ -161,7 +164,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         try:
             work = list(found.work)
             refusals = _refusals_of_versions(work, values, known, lambda argv: self._read(argv, variables))
-            refusals += room.refusals(work, values, room_of(observed))
+            refusals += room.refusals(work, values, room.Found.of(observed))
             if refusals:
                 return _refused(host, refusals)
             # What a role without work would report.
@@ -324,14 +327,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         return found
 
     def _read(self, argv: Sequence[str], variables: dict[str, Any]) -> dict[str, Any]:
-        """The result of a command that only reads, in check mode as well; one that fails has read nothing."""
-        is_checked, self._task.check_mode = self._task.check_mode, False
-        try:
-            arguments = {"argv": ["env", "LC_ALL=C.UTF-8", *argv], "_uses_shell": False}
-            found: dict[str, Any] = self._execute_module("ansible.legacy.command", arguments, task_vars=variables)
-        finally:
-            self._task.check_mode = is_checked
-        return {} if found.get("failed") else plain(found)
+        """The result of a command that only reads; one that fails has read nothing."""
+        found = reading(self, *command(*argv), variables)
+        return {} if found.get("failed") else found
 
 
 @dataclass
@@ -406,33 +404,15 @@ def _refusals_of_versions(
     names: Mapping[str, Any],
     read: Callable[[Sequence[str]], dict[str, Any]],
 ) -> list[str]:
-    """What the plans of driver, CUDA, cuDNN and DCGM refuse, by what the host's package lists have now.
-
-    CUDA is compared with the driver that this run installs. What only a repository knows that is still to be added is
-    left to the roles.
-    """
+    """What roles with work refuse by what the host's package lists have now."""
     to_come: dict[str, str] = {}
     found: list[str] = []
-    if _DRIVER in work:
-        to_come["driver"], found = driver.before_offers(values, names, _FILES.role_values[_DRIVER][driver.TABLE])
-    if "cuda" in work:
-        plan = _planned("cuda", values, names)
-        if cuda.INSTALL in plan.steps:
-            known: dict[str, Any] = {"offers": {}, "compiler": {}, "fresh": False, **to_come}
-            if plan.tasks["names"]:
-                known["offers"] = read(plan.tasks["offers_commands"]["cached"])
-            if plan.tasks["needs_compiler"]:
-                known["compiler"] = read(["g++", "-dumpversion"])
-            plan = _planned("cuda", values, names, "host", **known)
-        found += plan.refusals
-    for role in ("cudnn", *(() if _DRIVER in work else ("nvidia_dcgm",))):
-        if role not in work:
-            continue
-        plan = _planned(role, values, names)
-        if plan.has_work and plan.tasks["needs_repository"]:
-            offers = read(plan.tasks["offers_commands"]["cached"])
-            plan = _planned(role, values, names, "offers", offers=offers, fresh=False)
-        found += plan.refusals
+    for role in work:
+        planner = PLANNERS[role]
+        if planner.listed:
+            variables = _FILES.planner_values(role, values, planner.tables)
+            to_come[role], refusals = planner.listed(variables, names, read, to_come)
+            found += refusals
     return list(dict.fromkeys(found))
 
 

@@ -14,22 +14,23 @@ from ansible_collections.gpu.fleet.plugins.action import managed_facts  # noqa: 
 from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import one_line
 from ansible_collections.gpu.fleet.plugins.modules.role_plan import ARGUMENT_SPEC
 from ansible_collections.gpu.fleet.plugins.plugin_utils import _injected_facts
-from ansible_collections.gpu.fleet.plugins.plugin_utils._ansible_core import evaluated, for_templates
+from ansible_collections.gpu.fleet.plugins.plugin_utils._ansible_core import evaluated, for_templates, reading
 from ansible_collections.gpu.fleet.plugins.plugin_utils._controller import missing_collections
-from ansible_collections.gpu.fleet.plugins.plugin_utils._plain import named, plain
-from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import platform_of
-from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import check_forms, room_of
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import room
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import (
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning import room
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import (
+    Ask,
     Plan,
-    Planner,
+    Reading,
     RequestError,
+    RolePlanner,
     as_lists,
 )
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData, options_of
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import variables_of
-from ansible_collections.gpu.fleet.plugins.plugin_utils._variable_forms import with_truths
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.data import RoleData, options_of
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.plain import named, plain
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.platforms import platform_of
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.preflight import check_forms
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.registry import PLANNERS, ROLES, variables_of
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.variable_forms import with_truths
 
 _LONGEST_MESSAGE = 16_384
 READINGS = "readings"
@@ -55,7 +56,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             raise AnsibleActionFail(f"the role {role} has no stage {stage}; use {' or '.join(planner.stages)}")
         if stage in planner.secret and not self._task.no_log:
             raise AnsibleActionFail(f"the stage {stage} of the role {role} may have secrets; set no_log on its task")
-        refusals = _injected_facts.refusals(known, self._connection) or missing_collections(planner.collections)
+        # Dependencies of the collection are installed with it.
+        others = () if role in ROLES else planner.collections
+        refusals = _injected_facts.refusals(known, self._connection) or missing_collections(others)
         if refusals:
             return {**result, **_refused(host, refusals)}
         facts = known["ansible_facts"]
@@ -76,6 +79,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
                     return {**result, **read}
                 given[READINGS] = read[READINGS]
             found = planned(role, stage, variables, facts, given)
+            while isinstance(found, Ask):
+                given |= {name: self._read(one, known) for name, one in found.readings.items()}
+                found = planned(role, stage, variables, facts, given)
             lacking = _lacking(role, found, variables, observed)
             if lacking:
                 return {**result, **_refused(host, lacking)}
@@ -123,6 +129,12 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         )
         return found
 
+    def _read(self, asked: Reading | list[Reading], known: dict[str, Any]) -> dict[str, Any]:
+        """The result of what a stage asks for."""
+        if isinstance(asked, list):
+            return {"results": [reading(self, *one, known) for one in asked]}
+        return reading(self, *asked, known)
+
     def _directories(self, known: Mapping[str, Any]) -> list[str]:
         """The directories that roles write to. What cannot be evaluated before the facts are read is at its default."""
         try:
@@ -130,7 +142,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         except AnsibleError:
             return room.directories({})
 
-    def _variables(self, role: str, planner: Planner, known: Mapping[str, Any]) -> dict[str, Any]:
+    def _variables(self, role: str, planner: RolePlanner, known: Mapping[str, Any]) -> dict[str, Any]:
         """The public variables that count: nothing else that was set is evaluated."""
         own = [name for one in variables_of([role]) for name in options_of(one)]
         names = [name for name in (*own, *planner.others) if name in known]
@@ -139,7 +151,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
 
 def planned(
     role: str, stage: str, variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]
-) -> Plan | Sequence[Plan] | Mapping[str, Any]:
+) -> Plan | Sequence[Plan] | Mapping[str, Any] | Ask:
     """What a stage returns, or a plan with the refusals of the variables' forms, in the words of the playbook site.
 
     Ansible's own check of a role's arguments converts text to a boolean for itself and leaves the role with the text;
@@ -184,7 +196,7 @@ def _converted_by_name(role: str, variables: Mapping[str, Any], names: Iterable[
 def _lacking(role: str, found: object, variables: Mapping[str, Any], observed: Mapping[str, Any]) -> tuple[str, ...]:
     """What a role with work lacks of room and write access, where the host was observed for it."""
     has_work = isinstance(found, Plan) and found.has_work and not found.refusals
-    return room.refusals([role], variables, room_of(observed)) if has_work and observed else ()
+    return room.refusals([role], variables, room.Found.of(observed)) if has_work and observed else ()
 
 
 def _result(host: str, found: Plan | Sequence[Plan] | Mapping[str, Any]) -> Mapping[str, Any]:

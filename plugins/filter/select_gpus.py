@@ -19,7 +19,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import gpu a
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi import topology as gpu_topology
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.cores import specified
 from ansible_collections.gpu.fleet.plugins.module_utils._nvidia_smi.observe import Observation
-from ansible_collections.gpu.fleet.plugins.plugin_utils._variable_forms import shown
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.variable_forms import shown
 
 try:
     import jmespath  # type: ignore[import-untyped]  # it comes without type information

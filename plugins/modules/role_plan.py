@@ -16,6 +16,8 @@ description:
     calls before its first change. What the role cannot do fails here, in one message with all that is wrong.
   - A role has one or several stages. A later stage plans with what a task before it has found, which is given in
     O(facts), so that a plan changes only where a task asks for another one.
+  - A stage may ask for what it has to know of the host, such as the versions that its repositories have. Modules that
+    change nothing read it, in check mode as well, and the stage plans with their results.
   - A plan has no secret. What may have one, as the URL of a mirror with a password, is a stage of its own, and a task
     that asks for it without C(no_log) fails.
 author:
@@ -69,7 +71,7 @@ options:
         and V(loaded), which refuses what the loader does not find.
       - V(nvidia_dcgm) has V(offers), the plan with what the repositories have, and V(verify), which refuses a host
         engine that does not list the GPUs.
-      - V(nvidia_driver) has a stage for each part of its tasks, with what they have read. They are V(kernels),
+      - V(nvidia_driver) has a stage for each part of its tasks, with what they have read. They are V(observed),
         V(select), V(companions), V(preflight), V(change) and V(busy) before the driver changes, V(installed),
         V(record) and V(activation) after it, V(removal), V(in_use), which refuses a removal while GPUs are in use, and
         more. V(download) and V(epel) have URLs.

@@ -17,7 +17,7 @@ from ansible import constants
 from ansible.errors import AnsibleError
 from ansible.release import __version__ as _installed
 
-from ._plain import plain
+from ._planning.plain import plain
 
 OLDEST_CORE = (2, 16)
 """As in meta/runtime.yml, of which ansible-core itself only warns."""
@@ -60,6 +60,17 @@ def of_task(result: Any, part: Literal["host", "result", "task"]) -> Any:
 def evaluated(templar: Any, value: Any) -> Any:
     """A value with its templates evaluated, of the types that they have. Raises AnsibleError."""
     return _opened(plain(_typed(templar).template(value))) if REQUIRES_NATIVE else plain(templar.template(value))
+
+
+def reading(action: Any, module: str, arguments: Mapping[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+    """The result of a module that only reads, which runs in check mode as well."""
+    is_checked, action._task.check_mode = action._task.check_mode, False
+    try:
+        found = action._execute_module(f"ansible.legacy.{module}", dict(arguments), task_vars=variables)
+    finally:
+        action._task.check_mode = is_checked
+    read: dict[str, Any] = plain(found)
+    return read
 
 
 def for_templates(result: dict[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,8 @@ from ansible import constants
 from ansible.plugins.loader import become_loader, connection_loader, shell_loader
 
 from ._ansible_core import refuse_old_core
-from ._roles.data import public_names
+from ._planning.contract import is_true
+from ._planning.data import public_names
 
 REFUSE, ACCEPT = "gpu_fleet_refuse_injected_facts", "gpu_fleet_accept_injected_facts"
 """Refuse to run at all where facts become variables; accept it for a playbook that runs commands on the controller."""
@@ -31,7 +32,6 @@ WARNING = (
 """The same for each host, so that Ansible prints it once a run."""
 
 _CLOSE = "set inject_facts_as_vars = false in the section [defaults] of ansible.cfg, or ANSIBLE_INJECT_FACT_VARS=false"
-_TRUE = ("1", "on", "true", "t", "yes", "y")
 _MOST_NAMES, _LONGEST_NAME = 5, 80
 # What Ansible itself has in every template, and a fact precedes: a value for each `omit`, another name of the host.
 _IN_TEMPLATES = frozenset(
@@ -52,10 +52,10 @@ def refusals(known: Mapping[str, Any], connection: Any = None) -> list[str]:
     lies = facts_like_variables(known, public_names().names, _options(connection))
     if lies:
         return [lies]
-    # No fact has these names, so that they are the user's.
-    if _is_true(known.get(REFUSE)):
+    # No fact has these names, so that they are the user's. Not evaluated: a template may evaluate to anything.
+    if is_true(known.get(REFUSE)):
         return [f"inject_facts_as_vars is true, and {REFUSE} is set; {_CLOSE}"]
-    if known.get(RUNS_COMMANDS) and not _is_true(known.get(ACCEPT)):
+    if known.get(RUNS_COMMANDS) and not is_true(known.get(ACCEPT)):
         commands = "this playbook runs commands of the site on the controller, which a host could choose by its facts"
         return [
             f"inject_facts_as_vars is true, and {commands}; {_CLOSE}, or accept the risk with -e {ACCEPT}=true",
@@ -99,11 +99,6 @@ def facts_like_variables(known: Mapping[str, Any], names: Collection[str], optio
 def _listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     return ", ".join(name[:_LONGEST_NAME] for name in names[:_MOST_NAMES]) + more
-
-
-def _is_true(value: object) -> bool:
-    # Not evaluated: a template may evaluate to anything.
-    return str(value).lower() in _TRUE
 
 
 def _options(connection: Any) -> frozenset[str]:

@@ -16,7 +16,7 @@ from typing import Any
 from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import one_line
 
 from ._fleet.documents import WHAT_TO_DO, Change, Done, Facts, FormError, Judged, Packages, RoleHealth, Version, read
-from ._roles.registry import WITHOUT_PLAN
+from ._planning.registry import WITHOUT_PLAN
 
 SCHEMA_VERSION = 1
 """Version of the result's form. Additions do not change it."""

@@ -5,7 +5,8 @@
 
 computed: variables of roles/*/vars whose value is a template. conditional: those of them with `if`. long: expressions
 of Jinja of over 200 characters. logic: templates and conditions of tasks, vars and playbooks with a decision in them,
-by the names of `LOGIC`. private filters: those that are not for playbooks of users. lines: of what is not tests.
+by the names of `LOGIC`. private filters: those that are not for playbooks of users. plans: tasks that ask a
+planner. lines: of what is not tests.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ LOGIC = re.compile(
     r"|\bis (?:not )?(?:ansible\.builtin\.)?version\b|\bgpu\.fleet\.\w*version\w*"
 )
 _LONG = 200
+_PLAN = re.compile(r"^ +gpu\.fleet\.role_plan:$", re.MULTILINE)
 _BRACES = re.compile(r"\{\{.*?\}\}", re.DOTALL)
 # Keys whose values are expressions without braces.
 _BARE = frozenset({"when", "changed_when", "failed_when", "until", "that"})
@@ -92,6 +94,7 @@ def count() -> dict[str, int]:
         "long": sum(len(" ".join(one.split())) > _LONG for text in expressions for one in _BRACES.findall(text)),
         "logic": sum(LOGIC.search(_logical(text)) is not None for text in expressions),
         "private filters": len(filters - PUBLIC_FILTERS),
+        "plans": sum(len(_PLAN.findall((ROOT / path).read_text(encoding="utf-8"))) for path in project_files(".yml")),
         "lines": sum(map(_lines, _sources())),
     }
 

@@ -112,3 +112,17 @@ def test_nothing_but_the_page_of_the_report_evaluates_templates() -> None:
             if any(name.partition(".")[0] == "jinja2" for name in names):
                 found.add(str(path.relative_to(ROOT)))
     assert found == {"plugins/plugin_utils/_ansible_core.py", "plugins/plugin_utils/_report/page.py"}
+
+
+def test_a_role_imports_nothing_that_knows_all_roles() -> None:
+    """The list of roles imports them; what reads their files, or only their variables, imports neither."""
+    planning = ROOT / "plugins" / "plugin_utils" / "_planning"
+    of_roles = re.compile(
+        r"^from \.+(?:_planning)?\.?(?:registry|data|room|preflight)\b|^from \.+_roles\b", re.MULTILINE
+    )
+    below = [
+        planning / f"{name}.py"
+        for name in ("contract", "data", "plain", "platforms", "variable_forms", "variable_names")
+    ]
+    files = [*below, *(planning.parent / "_roles").rglob("*.py")]
+    assert [str(path) for path in files if of_roles.search(path.read_text(encoding="utf-8"))] == []

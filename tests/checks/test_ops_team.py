@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 
 import pytest
 import yaml
-from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import (
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.data import RoleData
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.preflight import (
     check_forms,
     requested_roles,
 )
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import variables_of
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.registry import variables_of
 
 from tests import ops_team
 from tests.checks.tools import ROOT, VENV, check, environment

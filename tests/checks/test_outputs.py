@@ -15,12 +15,12 @@ import pytest
 from ansible_collections.gpu.fleet.plugins.callback import fleet_table, progress
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.remedy_run import plan_remedies
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_plan import RollingPlan, plan_lines
-from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import check_forms
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import room
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning import room
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.data import RoleData
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.preflight import check_forms
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.registry import DEFAULT_ROLES, variables_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.kubernetes_node import stages as kubernetes_node_stages
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.kubernetes_node.plan import Request as NodeRequest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import DEFAULT_ROLES, variables_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.slurm_gres import Found, Request, slurm_gres
 
 from testbed import fleet_picture, messages

@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import public_names
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
-from ansible_collections.gpu.fleet.plugins.plugin_utils._variable_names import GIVEN
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.data import public_names
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.registry import PLANNERS
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.variable_names import GIVEN
 from jinja2 import Environment, nodes
 
 from tests.checks.tools import ROOT, project_files

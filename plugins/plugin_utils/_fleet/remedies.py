@@ -18,7 +18,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._common.drain_reason imp
 from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import one_line
 from ansible_collections.gpu.fleet.plugins.module_utils._health.policy import FAIL, UNKNOWN, WARN, remedy_of, strongest
 
-from .._variable_forms import read_truth
+from .._planning.variable_forms import read_truth
 from .remedy_breaker import Breaker, Failure, Fleet, common_cause, earlier, is_within
 from .rolling_plan import RollingError
 

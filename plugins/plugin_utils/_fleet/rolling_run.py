@@ -17,7 +17,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._common.drain_reason imp
     refusal,
 )
 
-from .._variable_forms import read_truth
+from .._planning.variable_forms import read_truth
 from .documents import WHAT_TO_DO, FormError, Placement, read
 from .nvlink_domains import VARIABLE as NVLINK_DOMAIN
 from .nvlink_domains import contradictions, domain_lines, domains_of, member_of, undeclared

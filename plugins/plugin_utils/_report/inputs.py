@@ -12,7 +12,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text impor
 
 from .._fleet.documents import WHAT_TO_DO, FormError, facts_of, health_of
 from .._fleet.nvlink_domains import VARIABLE as NVLINK_DOMAIN
-from .._variable_forms import Spec, form_refusals, shown
+from .._planning.variable_forms import Spec, form_refusals, shown
 from .model import NOT_READ, READ, UNREACHABLE, Host
 
 RACK, BUDGET, DECLARED = "gpu_fleet_rack", "gpu_fleet_rack_power_budget_kw", "gpu_health_expected"

@@ -20,8 +20,8 @@ from typing import Any
 
 from ...module_utils._common.json_text import parse_json
 from .._pip import pip_configuration, pip_errors
-from .._variable_forms import is_list, shown
-from .contract import Needs, Outlook, Plan, Planner, Readings, is_true
+from .._planning.contract import Needs, Outlook, Plan, Readings, RolePlanner, is_true
+from .._planning.variable_forms import is_list, shown
 
 ROLE = "backend_ai_agent"
 INSTALL, REMOVE = "install", "remove"
@@ -714,7 +714,8 @@ def _sessions(_variables: Mapping[str, Any], _facts: Mapping[str, Any], given: M
     return Plan((refusal,) if count or rc not in (0, _NO_PROGRAM) else ())
 
 
-PLANNER = Planner(
+PLANNER = RolePlanner(
+    "backend_ai_agent",
     {
         "plan": _plan,
         "host": _host,

@@ -21,9 +21,9 @@ from .._compatibility import (
     fits,
     read_gpus,
 )
-from .._platforms import platform_of
-from .._variable_forms import is_list, shown
-from .contract import Outlook, Plan, Planner, RecordedHost, RequestError, inputs_of, is_true
+from .._planning.contract import Ask, Outlook, Plan, Read, RecordedHost, RequestError, RolePlanner, inputs_of, is_true
+from .._planning.platforms import platform_of
+from .._planning.variable_forms import is_list, shown
 from .cuda.packages import (
     LOCK_FILE,
     LOCK_PLUGIN,
@@ -33,8 +33,10 @@ from .cuda.packages import (
     is_offered,
     numbers,
     offers_command,
+    offers_of,
     packages_for,
     parse_offers,
+    refused_by_lists,
 )
 
 CUDNN = "cudnn"
@@ -513,9 +515,12 @@ def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], _given: Mappin
     return plan(_request(variables, facts), Host.of(facts), table)
 
 
-def _offers(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
-    table = variables[_TABLE]
-    return plan(_request(variables, facts), Host.of(facts, given["offers"], given["fresh"]), table)
+def _offers(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan | Ask:
+    asked = offers_of(_plan(variables, facts, given), given)
+    if asked:
+        return asked
+    host = Host.of(facts, given.get("offers", {}), is_true(given["fresh"]))
+    return plan(_request(variables, facts), host, variables[_TABLE])
 
 
 def _loader(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -528,6 +533,25 @@ def _loaded(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mappi
     return Plan(tuple(refusals_of_the_loader(request, given["libraries"], str(given["cache"]))))
 
 
-PLANNER = Planner(
-    {"plan": _plan, "offers": _offers, "loader": _loader, "loaded": _loaded}, tables=(_TABLE,), refuses=_before_change
+def _listed(
+    variables: Mapping[str, Any], facts: Mapping[str, Any], read: Read, _to_come: Mapping[str, str]
+) -> tuple[str, Sequence[str]]:
+    return "", refused_by_lists(_plan, _offers, variables, facts, read)
+
+
+def _repository(variables: Mapping[str, Any], _facts: Mapping[str, Any]) -> str:
+    return Request.read(variables, variables[_TABLE]).repository
+
+
+PLANNER = RolePlanner(
+    "cudnn",
+    {"plan": _plan, "offers": _offers, "loader": _loader, "loaded": _loaded},
+    tables=(_TABLE,),
+    refuses=_before_change,
+    repository=_repository,
+    listed=_listed,
+    runs_by_default=True,
+    needs_gpu=False,
+    has_plan=True,
+    is_disruptive=True,
 )

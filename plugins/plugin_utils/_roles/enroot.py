@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from .contract import Needs, Outlook, Plan, Planner, Readings, is_true
+from .._planning.contract import Needs, Outlook, Plan, Readings, RolePlanner, is_true
 from .nvidia_container_toolkit.plan import TOOLKIT
 
 _DIRECTORY = "/var/cache/gpu-fleet-enroot"
@@ -433,9 +433,13 @@ def _content(result: Mapping[str, Any]) -> str | None:
         raise ValueError("content") from error
 
 
-PLANNER = Planner(
+PLANNER = RolePlanner(
+    "enroot",
     {"plan": plan, "dependencies": dependencies, "plugin": plugin},
     reads=("enroot_hooks", "enroot_job_gpus", "enroot_pyxis"),
     needs=needs,
     refuses=refusals,
+    needs_gpu=False,
+    # As with Slurm itself: jobs of others may use what it installed.
+    is_removed=False,
 )

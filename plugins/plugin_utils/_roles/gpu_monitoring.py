@@ -22,8 +22,8 @@ from ...module_utils._health.metrics import HELD
 from ...module_utils._health.policy import FAIL, REMEDIES, UNKNOWN, WARN, Row
 from ...module_utils._health.run import policy_rows
 from ...module_utils._state.service_files import COLLECTION, Source, sources
-from .._platforms import platform_of
-from .contract import Plan, Planner, RecordedHost
+from .._planning.contract import Plan, RecordedHost, RolePlanner
+from .._planning.platforms import platform_of
 from .gpu_health.plan import check_refusals, converted, declared_refusals, path_refusals, rows_of
 
 GPU_MONITORING = "gpu_monitoring"
@@ -220,7 +220,11 @@ def _prometheus(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: 
     return Plan(steps=(WRITE,), tasks={"files": {**files, **dashboard}, "unit": unit})
 
 
-PLANNER = Planner({"plan": _planned, "prometheus": _prometheus}, others=(_IGNORE, _ACCEPT))
+PLANNER = RolePlanner(
+    "gpu_monitoring",
+    {"plan": _planned, "prometheus": _prometheus},
+    others=(_IGNORE, _ACCEPT),
+)
 
 
 # On GPU hosts

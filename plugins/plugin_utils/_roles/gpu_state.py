@@ -21,8 +21,8 @@ from ...module_utils._common.plain_text import one_line
 from ...module_utils._settings.request import NAMES as SETTINGS
 from ...module_utils._settings.request import parse_settings
 from ...module_utils._state.request import parse_declaration
-from .._variable_forms import is_list, read_truth, shown
-from .contract import Plan, Planner
+from .._planning.contract import Plan, RolePlanner
+from .._planning.variable_forms import is_list, read_truth, shown
 
 APPLY, PREDICT = "apply", "predict"
 """Steps of a plan: run the module, or have it predict what the hooks have to know before the change."""
@@ -327,7 +327,8 @@ def _mig_left(_variables: Mapping[str, Any], _facts: Mapping[str, Any], given: M
     return mig_left(given["declared"], given["found"]["ansible_facts"]["nvidia_smi"]["gpus"])
 
 
-PLANNER = Planner(
+PLANNER = RolePlanner(
+    "gpu_state",
     {
         "plan": _plan,
         "follow_up": _follow_up,
@@ -339,4 +340,6 @@ PLANNER = Planner(
     },
     others=(_EVIDENCE, _EVIDENCE_DIRECTORY, _FETCH_TO),
     reads=("gpu_state_cdi_specification", "gpu_state_reboot_timeout"),
+    runs_by_default=True,
+    is_disruptive=True,
 )

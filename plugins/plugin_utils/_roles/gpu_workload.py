@@ -18,9 +18,9 @@ from ...module_utils._common.json_text import parse_json
 from ...module_utils._common.plain_text import one_line
 from .._compatibility import CompatibilityError, CompatibilityRequest, check, read_gpus, read_request
 from .._pip import pip_configuration, pip_errors
-from .._platforms import platform_of
-from .contract import Outlook, Plan, Planner, RecordedHost
-from .docker import listed_image, pull_error
+from .._planning.contract import Outlook, Plan, RecordedHost, RolePlanner
+from .._planning.platforms import platform_of
+from .docker.images import listed_image, pull_error
 from .gpu_containers.engines import DEVICE_REQUESTS, TOOLKIT_MODE, gpu_mode
 
 GPU_WORKLOAD = "gpu_workload"
@@ -518,7 +518,8 @@ def _summary(_variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Ma
     return {name: [line for one in given["results"] for line in one[name]] for name in ("notes", "reasons")}
 
 
-PLANNER = Planner(
+PLANNER = RolePlanner(
+    "gpu_workload",
     {
         "plan": _plan,
         "environments": _environments,
@@ -531,4 +532,5 @@ PLANNER = Planner(
     secret=("indexes",),
     others=(TOOLKIT_MODE,),
     refuses=_before_change,
+    collections=("community.docker",),
 )

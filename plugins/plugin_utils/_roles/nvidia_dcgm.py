@@ -17,20 +17,22 @@ from typing import Any
 
 from ...module_utils._knowledge import vulnerabilities
 from .._compatibility import CompatibilityError, CompatibilityRequest, fits, read_gpus
-from .._platforms import platform_of
-from .._variable_forms import shown
-from .contract import (
+from .._planning.contract import (
     RUN_ONLY,
+    Ask,
     Needs,
     Outlook,
     Plan,
-    Planner,
+    Read,
     Readings,
     RecordedHost,
     RequestError,
+    RolePlanner,
     inputs_of,
     is_true,
 )
+from .._planning.platforms import platform_of
+from .._planning.variable_forms import shown
 from .cuda.packages import (
     LOCK_FILE,
     LOCK_PLUGIN,
@@ -40,8 +42,10 @@ from .cuda.packages import (
     is_offered,
     numbers,
     offers_command,
+    offers_of,
     packages_for,
     parse_offers,
+    refused_by_lists,
 )
 
 DCGM = "nvidia_dcgm"
@@ -425,8 +429,12 @@ def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping
     return plan(Request.read(variables), Host.of(facts), variables[_TABLE], readings)
 
 
-def _offers(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
-    return plan(Request.read(variables), Host.of(facts, given["offers"], is_true(given["fresh"])), variables[_TABLE])
+def _offers(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan | Ask:
+    asked = offers_of(_plan(variables, facts, {}), given)
+    if asked:
+        return asked
+    host = Host.of(facts, given.get("offers", {}), is_true(given["fresh"]))
+    return plan(Request.read(variables), host, variables[_TABLE])
 
 
 def _verify(_variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
@@ -434,6 +442,25 @@ def _verify(_variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapp
     return Plan(tuple(found))
 
 
-PLANNER = Planner(
-    {"plan": _plan, "offers": _offers, "verify": _verify}, tables=(_TABLE,), needs=needs, refuses=_before_change
+def _listed(
+    variables: Mapping[str, Any], facts: Mapping[str, Any], read: Read, to_come: Mapping[str, str]
+) -> tuple[str, Sequence[str]]:
+    # The driver decides which series there are.
+    return "", () if "nvidia_driver" in to_come else refused_by_lists(_plan, _offers, variables, facts, read)
+
+
+def _repository(variables: Mapping[str, Any], _facts: Mapping[str, Any]) -> str:
+    return Request.read(variables).repository
+
+
+PLANNER = RolePlanner(
+    "nvidia_dcgm",
+    {"plan": _plan, "offers": _offers, "verify": _verify},
+    tables=(_TABLE,),
+    needs=needs,
+    refuses=_before_change,
+    repository=_repository,
+    listed=_listed,
+    has_plan=True,
+    collections=("community.general",),
 )

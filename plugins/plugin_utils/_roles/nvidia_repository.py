@@ -15,9 +15,9 @@ from typing import Any
 
 from ...module_utils._common.masking import masked
 from .._machines import against_repository, machine_of
-from .._platforms import platform_of
-from .._variable_forms import shown
-from .contract import Plan, Planner, is_true
+from .._planning.contract import Plan, RolePlanner, is_true
+from .._planning.platforms import platform_of
+from .._planning.variable_forms import shown
 
 CUDA, TOOLKIT, PPA, LOCAL = "cuda", "container_toolkit", "graphics_drivers", "local"
 INSTALL, RECORD_USERS, REMOVE = "install", "record_users", "remove"
@@ -424,7 +424,8 @@ def _sorted(_variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapp
     return files_of_packages(given["listed"], Host.of(facts).manager == APT)
 
 
-PLANNER = Planner(
+PLANNER = RolePlanner(
+    "nvidia_repository",
     {"plan": _plans, "definitions": _definitions, "packages": _sorted},
     tables=(_KEYS,),
     secret=("definitions",),

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from .contract import Needs, Outlook, Plan, Planner, Readings
+from .._planning.contract import Needs, Outlook, Plan, Readings, RolePlanner
 
 EXPLICIT, AUTO, NVML, NVIDIA = "explicit", "auto", "nvml", "nvidia"
 _HEADER = "# Written by the role gpu.fleet.slurm_gres; changes are overwritten.\n"
@@ -538,7 +538,8 @@ def _read(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mappin
     return Plan(refusals=(f"slurmd -G rejects the new {variables['slurm_gres_file']}: {reason}",))
 
 
-PLANNER = Planner(
+PLANNER = RolePlanner(
+    "slurm_gres",
     {"request": _request, "plan": _plan, "changes": _changes, "read": _read},
     reads=(
         "slurm_gres_controller",
@@ -552,4 +553,6 @@ PLANNER = Planner(
     ),
     needs=_needs,
     refuses=_refusals,
+    # What Slurm has of a node is the operator's.
+    is_removed=False,
 )

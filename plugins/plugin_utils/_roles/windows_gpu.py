@@ -18,7 +18,7 @@ from ...module_utils._cuda.toolkits import cudnn_of_header, nvcc_version
 from ...module_utils._knowledge.branches import KNOWN_BRANCHES
 from ...module_utils._nvidia_smi.xml import Document, DocumentError, parse_document
 from .._compatibility import CompatibilityRequest, check, read_gpus, version
-from .contract import Plan, Planner, is_true
+from .._planning.contract import Plan, RolePlanner, is_true
 
 DRIVER, CUDA, CUDNN = "driver", "cuda", "cudnn"
 _PREFIX = "windows_gpu_"
@@ -363,7 +363,8 @@ def _found(given: Mapping[str, Any]) -> WindowsFound:
     )
 
 
-PLANNER = Planner(
+PLANNER = RolePlanner(
+    "windows_gpu",
     {"request": _request, "plan": _plan, "verify": _verify},
     collections=("ansible.windows",),
     reads=("windows_gpu_cuda", "windows_gpu_cudnn", "windows_gpu_driver", "windows_gpu_reboot_timeout"),

@@ -21,8 +21,8 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import Plan
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.backend_ai_agent import PLANNER, Request, failed_checks
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan
 
 from tests.checks.tools import ROOT
 from tests.unit.plays import run_play

@@ -23,7 +23,7 @@ def choose(gpus: list[dict[str, Any]], driver: str | None = None, desired: str =
     """The plan of a runfile, which every branch and kind has."""
     request = {"source": "runfile", "version": driver or "newest", "kernel_modules": desired}
     facts = {"system": "Debian", "release": "12", "architecture": "x86_64", "kernel": "6.1.0-38-amd64", "gpus": gpus}
-    return driver_plan({**request, "runfile_version": ""}, facts, {}, [])
+    return driver_plan(request, facts, {}, [])
 
 
 H200, GH200, B200, RTX_5090 = "0x2335", "0x2342", "0x2901", "0x2b85"

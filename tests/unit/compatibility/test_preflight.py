@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.data import RoleData
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.host import Host
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.request import Request
 
@@ -130,12 +130,14 @@ def test_what_is_wrong(case: str) -> None:
     found = {
         # The plan refuses a compiler that cannot be had, or installs it: tests/unit/driver/test_driver_plan.py.
         "selection": {"reasons": [f"missing: gcc {missing}"] if missing else [], "unknowns": [], "notes": []},
-        "disks": [
-            {"item": disk, "rc": 0, "stdout_lines": ["Avail", f" {free[disk['path']]}"]}
-            if free[disk["path"]] is not None
-            else {"item": disk, "rc": 1, "stdout_lines": []}
-            for disk in needed
-        ],
+        "disks": {
+            "results": [
+                {"rc": 0, "stdout_lines": ["Avail", f" {free[disk['path']]}"]}
+                if free[disk["path"]] is not None
+                else {"rc": 1, "stdout_lines": []}
+                for disk in needed
+            ]
+        },
         "secure_boot": {"is_on": seen.is_on, "is_trusted": seen.is_trusted},
         "download": seen.download,
     }

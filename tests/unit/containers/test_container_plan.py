@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan, as_lists
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import Plan, as_lists
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_containers import plan as gpu_containers
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_containers.engines import ENGINES, LABEL, ROLE
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_containers.plan import (

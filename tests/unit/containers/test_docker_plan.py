@@ -13,8 +13,9 @@ import pytest
 import yaml
 from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.distributions import PLATFORMS
 from ansible_collections.gpu.fleet.plugins.module_utils._packages.run import _FORMS
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan, RequestError, in_order
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.docker import PLANNER, pull_error
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import Plan, RequestError, in_order
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.docker.images import pull_error
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.docker.stages import PLANNER
 
 from tests.conftest import ROOT
 from tests.unit.site.known import check, known

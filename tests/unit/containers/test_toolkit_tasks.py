@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.data import RoleData
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import nvidia_repository
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
 
 from tests.unit.containers.test_docker_tasks import APT, DNF, DONE, MODULES, Calls
 from tests.unit.site.mock_host import NO_CUDA, NO_DRIVER, MockHost, run_site

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Outlook, Readings
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import Outlook, Readings
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.data import RoleData
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.cuda.plan import PLANNER as CUDA_PLANNER
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.cudnn import PLANNER, _request
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
 
 from tests.unit.site.converged import CUDA, NVIDIA_SMI
 from tests.unit.site.mock_host import DEBIAN_12

@@ -9,9 +9,9 @@ import re
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import Plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.registry import PLANNERS
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.cuda.plan import TABLES
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
 
 from tests.unit.cuda.test_cuda_plan import CUDA_TABLES, DEBIAN, EL, ROLES, UBUNTU, _load, cuda
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import RequestError
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import RequestError
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.cuda.packages import (
     CudaPackage,
     Offer,

@@ -14,7 +14,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.branches impo
 from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.cuda import DRIVER_OF_CUDA
 from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.distributions import PLATFORMS
 from ansible_collections.gpu.fleet.plugins.plugin_utils._compatibility import CompatibilityRequest, fits
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import RequestError
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import RequestError
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.cuda import plan as toolkits
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.cuda.packages import numbers
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.cudnn import (

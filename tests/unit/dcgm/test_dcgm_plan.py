@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._common.gpu_clients import WATCHERS
 from ansible_collections.gpu.fleet.plugins.module_utils._common.services import DAEMONS
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Outlook, Plan, Readings, RequestError
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import Outlook, Plan, Readings, RequestError
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.data import RoleData
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_dcgm import PLANNER, UNIT
 
 from tests.unit.driver.plans import DEBIAN, EL, UBUNTU

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import REMOVED_ROLES, removed_in_loop
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.registry import REMOVED_ROLES, removed_in_loop
 
 from tests.conftest import ROOT
 from tests.unit.site.converged import CUDA, NVIDIA_SMI, STATE, WITHOUT_CONTAINER, converged

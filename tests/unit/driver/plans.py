@@ -10,10 +10,11 @@ from typing import Any
 
 import yaml
 from ansible_collections.gpu.fleet.plugins.plugin_utils._compatibility import read_gpus
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import Plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.data import RoleData
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver import selection
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.offers import parse_apt, parse_dnf
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.request import Request
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.stages import PLANNER
 
 from tests.conftest import ROOT
@@ -73,13 +74,18 @@ def facts(system: dict[str, Any], driver: str = "", **others: Any) -> dict[str, 
     }
 
 
-def stage(name: str, host: dict[str, Any], found: dict[str, Any] | None = None, **variables: Any) -> dict[str, Any]:
-    """What a stage returns for these variables, with defaults for the others."""
+def asked(name: str, host: dict[str, Any], found: dict[str, Any] | None = None, **variables: Any) -> Any:
+    """What a stage returns for these variables, with defaults for the others, or what it asks for."""
     files = RoleData.read()
     tables = {table: files.role_values["nvidia_driver"][table] for table in PLANNER.tables}
     values = {**files.defaults(["nvidia_driver", "nvidia_repository"]), **variables, **tables}
-    result = PLANNER.stages[name](values, host, found or {})
-    return result.as_dict() if isinstance(result, Plan) else dict(result)  # type: ignore[arg-type]
+    return PLANNER.stages[name](values, host, found or {})
+
+
+def stage(name: str, host: dict[str, Any], found: dict[str, Any] | None = None, **variables: Any) -> dict[str, Any]:
+    """What a stage returns that knows all."""
+    result = asked(name, host, found, **variables)
+    return result.as_dict() if isinstance(result, Plan) else dict(result)
 
 
 def driver(host: dict[str, Any], check_mode: bool = False, **variables: Any) -> dict[str, Any]:
@@ -90,14 +96,15 @@ def driver(host: dict[str, Any], check_mode: bool = False, **variables: Any) -> 
 def driver_plan(
     request: Mapping[str, Any], host: Mapping[str, Any], offered: Mapping[str, Any], table: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """The plan of a driver for fields of Request and HostFacts; `offered` has what the package manager printed."""
-    asked: dict[str, Any] = {**request, "version": str(request["version"] or "")}
-    asked["companions"] = tuple(request.get("companions") or ())
+    """The plan of a driver for variables of the role; `offered` has what the package manager printed."""
+    asked = {f"nvidia_driver_{name}": value for name, value in request.items() if name != "companions"}
+    read = Request.read({**RoleData.read().defaults(["nvidia_driver"]), **asked})
     lists = {name: tuple(host.get(name) or ()) for name in ("family", "unmanaged")}
+    lists["companions"] = tuple(request.get("companions") or ())
     values = {name: str(host.get(name) or "") for name in ("today", "driver", "driver_kind", "recorded_source")}
     known = selection.HostFacts(**{**host, **lists, **values, "gpus": read_gpus(host.get("gpus") or ())})
     shown, listed = (str(offered.get(name) or "") for name in ("shown", "listed"))
     pins = offered.get("pins")
     packages = parse_apt(shown, listed, known.repositories, pins) if known.uses_apt else parse_dnf(listed)
     found = selection.Offered(packages, str(offered.get("recommended") or ""), bool(offered.get("is_complete")))
-    return selection.driver_plan(selection.Request(**asked), known, found, table).as_dict()
+    return selection.driver_plan(read, known, found, table).as_dict()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils import _platforms
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning import platforms
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import nvidia_repository
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.kernel_packages import kernel_packages
 
@@ -23,7 +23,7 @@ def select(system: dict[str, Any], **variables: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("architecture", ["x86_64", "aarch64"])
 def test_its_repository_is_nvidias(architecture: str) -> None:
-    platform = _platforms.platform_of(AMAZON)
+    platform = platforms.platform_of(AMAZON)
     on = nvidia_repository.Host(platform, architecture, "dnf", "2023", {})
     asked = nvidia_repository.Request(nvidia_repository.CUDA)
     assert nvidia_repository.plan(asked, on, FILES.tables.keys).refusals == ()
@@ -34,10 +34,10 @@ def test_its_repository_is_nvidias(architecture: str) -> None:
 
 
 def test_it_is_no_rebuild_of_enterprise_linux() -> None:
-    assert _platforms.platform_of(AMAZON)["name"] == "Amazon Linux 2023"
+    assert platforms.platform_of(AMAZON)["name"] == "Amazon Linux 2023"
     older = {**AMAZON, "distribution_version": "2", "distribution_major_version": "2"}
-    assert _platforms.platform_of(older)["supported"] is False
-    assert _platforms.platform_of(EL)["name"] == "EL 9"
+    assert platforms.platform_of(older)["supported"] is False
+    assert platforms.platform_of(EL)["name"] == "EL 9"
 
 
 @pytest.mark.parametrize(("version", "stream"), [("580", "580-open"), ("newest", "open-dkms")])
@@ -45,7 +45,7 @@ def test_the_driver_comes_from_a_stream_as_on_el_9(version: str, stream: str) ->
     found, on_el_9 = (select(system, nvidia_driver_version=version) for system in (AMAZON, EL))
     assert (found["refusals"], found["stream"]) == ([], f"nvidia-driver:{stream}")
     assert (found["install"], found["stream"]) == (on_el_9["install"], on_el_9["stream"])
-    assert _platforms.platform_of(AMAZON)["untried"]
+    assert platforms.platform_of(AMAZON)["untried"]
 
 
 def test_sources_that_it_has_not_are_refused() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import RequestError
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import RequestError
 
 from tests.unit.driver.plans import DEBIAN, EL, UBUNTU, driver, facts
 

@@ -247,10 +247,7 @@ def test_the_newest_with_proprietary_modules_is_of_a_branch_that_has_them(system
 def test_proprietary_modules_of_a_branch_without_them_are_refused_by_name(system: str) -> None:
     (reason,) = planned({**_CLOSED, "version": "620"}, {**_TODAY, "system": system})["reasons"]
     assert "cuda_repository has proprietary kernel modules before branch 615 only, not for branch 620" in reason
-    assert (
-        planned({**_CLOSED, "source": "runfile", "version": "615.71.09", "runfile_version": "615.71.09"})["reasons"]
-        == []
-    )
+    assert planned({**_CLOSED, "source": "runfile", "version": "615.71.09"})["reasons"] == []
 
 
 def test_an_exact_version_with_proprietary_modules_comes_though_the_newest_has_none() -> None:

@@ -10,8 +10,8 @@ import sys
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import variables_of
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.data import RoleData
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.registry import variables_of
 
 from tests.unit.driver.plans import DEBIAN, EL, UBUNTU, facts
 from tests.unit.plays import run_play

@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.kernel_packages import (
     headers_package as kernel_headers,
@@ -41,6 +44,12 @@ PROXMOX = "6.8.12-4-pve"
 APT_KERNELS = ("6.1.0-38-amd64", "6.12.43+deb13-cloud-arm64", "6.8.0-1020-nvidia-64k", "6.8.0-151-generic")
 
 
+def lacking(*kernels: str, there: Sequence[str] = ()) -> dict[str, Any]:
+    """What is known of the headers of kernels."""
+    states = [{"stat": {"exists": kernel in there}} for kernel in (*kernels, *there)]
+    return {"kernels": [*kernels, *there], "headers": {"results": states}}
+
+
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_enterprise_linux(kernel: str) -> None:
     assert kernel_headers(kernel, "dnf") == KERNELS[kernel]
@@ -49,7 +58,7 @@ def test_enterprise_linux(kernel: str) -> None:
 @pytest.mark.parametrize("kernel", AMAZON_KERNELS)
 def test_amazon_linux_has_them_and_further_modules_by_the_kernel(kernel: str) -> None:
     assert kernel_headers(kernel, "dnf") == AMAZON_KERNELS[kernel]
-    found = stage("headers", facts(AMAZON), {"headers": {"results": [{"item": kernel, "stat": {"exists": False}}]}})
+    found = stage("headers", facts(AMAZON), lacking(kernel))
     assert found["packages"] == [AMAZON_KERNELS[kernel], AMAZON_KERNELS[kernel].replace("-devel-", "-modules-extra-")]
 
 
@@ -126,9 +135,7 @@ def test_release_and_flavour(kernel: str, parts: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize(("system", "kernels"), [(EL, tuple(KERNELS)), (DEBIAN, APT_KERNELS)])
 def test_the_role_installs_them(system: dict[str, str], kernels: tuple[str, ...]) -> None:
-    missing = [{"item": kernel, "stat": {"exists": False}} for kernel in kernels]
-    there = {"item": "1.2.3-there", "stat": {"exists": True}}
-    found = stage("headers", facts(system), {"headers": {"results": [*missing, there]}})
+    found = stage("headers", facts(system), lacking(*kernels, there=["1.2.3-there"]))
     expected = [KERNELS[kernel] if system == EL else f"linux-headers-{kernel}" for kernel in kernels]
     assert found == {"kernels": list(kernels), "packages": expected}
 
@@ -136,5 +143,5 @@ def test_the_role_installs_them(system: dict[str, str], kernels: tuple[str, ...]
 def test_metapackages_of_kernels_have_those_of_headers() -> None:
     names = ("linux-image-generic", "linux-image-unsigned-6.8.0-1", "linux-image-6.8.0-1-generic", "linux-image-kvm")
     there = {name: [{"version": "1"}] for name in (*names, "linux-headers-kvm")}
-    found = stage("headers", facts(UBUNTU, packages=there), {"headers": {"results": []}})
+    found = stage("headers", facts(UBUNTU, packages=there), lacking())
     assert found["packages"] == ["linux-headers-generic"]

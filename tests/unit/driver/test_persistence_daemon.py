@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import RequestError
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import RequestError
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.persistence_daemon import daemon_files
 
 from tests.unit.driver.plans import EL, facts, stage

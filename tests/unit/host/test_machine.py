@@ -15,8 +15,8 @@ import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
 from ansible_collections.gpu.fleet.plugins.module_utils._host.machine import is_vgpu, read_machine
 from ansible_collections.gpu.fleet.plugins.module_utils._host.packages import parse_dpkg, unfinished
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import Plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.data import RoleData
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_repository import PLANNER
 
 from tests.unit.driver.plans import AMAZON, DEBIAN, EL, UBUNTU, driver, facts

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import needs_of
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import public_names
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.data import public_names
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.preflight import needs_of
 
 from tests.conftest import ROOT
 from tests.unit.site.known import read

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.plugin_utils._injected_facts import _options_of_ansible, facts_like_variables
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import public_names
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.data import public_names
 
 NAMES, OPTIONS = public_names().names, _options_of_ansible()
 

@@ -36,11 +36,11 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.remedy_run import
 )
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_plan import RollingError
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_run import gate, plan_run
-from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import needs_of
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import RequestError
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.preflight import needs_of
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.registry import variables_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._report import inputs, output
 from ansible_collections.gpu.fleet.plugins.plugin_utils._report.model import READ
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import RequestError
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import variables_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._run_result import HostRun, result_of_run
 
 from tests.unit.hostile.lies import LIES, Lie, lies

@@ -18,8 +18,8 @@ import kubernetes_validate
 import pytest
 import yaml
 from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.releases import PROJECTS
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import Plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.data import RoleData
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.kubernetes_node.dra import DRA_LABEL
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.kubernetes_node.plan import OTHERS, PLUGIN_LABEL
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.kubernetes_node.stages import PLANNER

@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import public_names
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import ROLES
-from ansible_collections.gpu.fleet.plugins.plugin_utils._variable_names import GIVEN
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.data import public_names
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.registry import ROLES
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.variable_names import GIVEN
 
 from tests.checks.tools import project_files
 from tests.conftest import ROOT

@@ -20,9 +20,9 @@ from ansible_collections.gpu.fleet.plugins.filter.health_exporter_files import h
 from ansible_collections.gpu.fleet.plugins.module_utils._health import metrics
 from ansible_collections.gpu.fleet.plugins.module_utils._health.policy import REMEDIES
 from ansible_collections.gpu.fleet.plugins.module_utils._health.table import TABLE
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import Plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.data import RoleData
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import gpu_monitoring
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
 
 from tests.conftest import ROOT
 from tests.unit.gpu_simulator_changes.hosts import Host

@@ -101,7 +101,7 @@ def outcomes(roots: Roots, tmp_path_factory: pytest.TempPathFactory) -> dict[str
             "in_use": {"users": host.users if host.variables.get("nvidia_driver_when_busy") != "proceed" else ()},
             "nvidia_driver_version": "580",
             "nvidia_driver_source": "distribution",
-            "__nvidia_driver_kernels": {"boot": KERNEL, "all": [KERNEL]},
+            "nvidia_driver_boot_kernel": KERNEL,
             **host.variables,
             "ansible_connection": "local",
             "ansible_python_interpreter": sys.executable,
@@ -120,7 +120,7 @@ def _interrupt(status: Path, name: str) -> None:
 
 
 def _run(directory: Path, inventory: dict[str, dict[str, Any]]) -> None:
-    parts = ["plan", "select/sources", "select/unmanaged", "select/plan", "select/change"]
+    parts = ["plan", "select/observe", "select/unmanaged", "select/plan", "select/change"]
     decided = "{{ {" + ", ".join(f"'{name}': {value}" for name, value in RESULTS.items()) + "} | to_json }}"
     failed = "{{ {'message': ansible_failed_result.msg} | to_json }}"
     output = {"dest": str(directory / "{{ inventory_hostname }}.json"), "mode": "0644"}

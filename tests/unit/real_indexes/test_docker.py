@@ -12,8 +12,9 @@ import pytest
 import yaml
 from ansible_collections.gpu.fleet.plugins.module_utils._packages import apt
 from ansible_collections.gpu.fleet.plugins.module_utils._packages.plan import PackageError, PackageRequest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.docker import Host, Request
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.docker import plan as plan_docker
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.docker.host import Host
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.docker.plan import plan as plan_docker
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.docker.request import Request
 
 from tests.conftest import ROOT
 from tests.unit.real_indexes.apt_root import AptRoot, stanzas_of

@@ -116,7 +116,7 @@ def decisions(roots: Roots, tmp_path_factory: pytest.TempPathFactory) -> dict[Ca
     }
     decided = "{{ {" + ", ".join(f"'{name}': {value}" for name, value in names.items()) + "} | to_json }}"
     output = str(directory / "{{ inventory_hostname }}.json")
-    parts = ["plan.yml", "select/sources.yml", "select/unmanaged.yml", "select/plan.yml"]
+    parts = ["plan.yml", "select/observe.yml", "select/unmanaged.yml", "select/plan.yml"]
     role = {"name": "gpu.fleet.nvidia_driver", "public": True}
     play = {
         "hosts": "all",
@@ -130,7 +130,7 @@ def decisions(roots: Roots, tmp_path_factory: pytest.TempPathFactory) -> dict[Ca
     }
     common = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable} | {
         "nvidia_driver_source": "distribution",
-        "__nvidia_driver_kernels": {"boot": KERNEL, "all": [KERNEL]},
+        "nvidia_driver_boot_kernel": KERNEL,
     }
     inventory = {
         f"host{number}": {**common, **variables(*case, root)} for number, (case, root) in enumerate(hosts.items())

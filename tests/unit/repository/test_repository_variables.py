@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from ansible.parsing.dataloader import DataLoader
 from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.distributions import PLATFORMS
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import Plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.registry import PLANNERS
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_repository import Host, Request, define, plan
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
 
 from tests.unit.conftest import ROOT
 

@@ -29,8 +29,8 @@ from ansible_collections.gpu.fleet.plugins.module_utils._repository.request impo
     without_entries,
 )
 from ansible_collections.gpu.fleet.plugins.modules import signed_repository
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.registry import PLANNERS
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver import installation
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
 
 from tests.unit.conftest import ROOT
 from tests.unit.containers.test_docker_plan import ROCKY, stage

@@ -121,9 +121,9 @@ import json, sys
 from ansible.plugins.loader import init_plugin_loader
 
 init_plugin_loader([sys.argv[1]])
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.data import RoleData
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_repository import Host, Request, plan
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.registry import PLANNERS
 
 FILES = RoleData.read()
 given = json.load(sys.stdin)

@@ -10,9 +10,9 @@ from dataclasses import asdict
 from typing import Any
 
 from ansible_collections.gpu.fleet.plugins.plugin_utils._gpu_operator import OnHost
-from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import Preflight, check_site, needs_of
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Needs
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import Needs
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.data import RoleData
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.preflight import Preflight, check_site, needs_of
 
 from tests.unit.site.converged import CUDA, NVIDIA_SMI
 from tests.unit.site.mock_host import DEBIAN_12, H200, NO_CUDA, PRINTED, MockHost

@@ -35,6 +35,8 @@ if "GPU_FLEET_MOCK_LOG" in os.environ:
     import ast
     parameters = re.search("^(?:params=| +ANSIBALLZ_PARAMS = )(.*?),?$", payload, re.M)[1]
     arguments = json.loads(ast.literal_eval(parameters))["ANSIBLE_MODULE_ARGS"]
+    if arguments.get("argv", [])[:2] == ["env", "LC_ALL=C.UTF-8"]:
+        del arguments["argv"][:2]
     command = " ".join([module, *(arguments.get("argv") or ())[:2]])
     module = command if command in results else module
     with open(os.environ["GPU_FLEET_MOCK_LOG"], "a+") as log:

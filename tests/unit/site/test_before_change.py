@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import Preflight
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import ROLES, variables_of
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.preflight import Preflight
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.registry import ROLES, variables_of
 
 from tests.unit.site.converged import CUDA, NVIDIA_SMI
 from tests.unit.site.known import check

@@ -23,13 +23,12 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.gpu.fleet.plugins.action.role_plan import planned
 from ansible_collections.gpu.fleet.plugins.module_utils._state.module import ARGUMENT_SPEC
 from ansible_collections.gpu.fleet.plugins.module_utils._state.run import NO_EVIDENCE
-from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import Preflight
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import Needs, Plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.data import options_of
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.preflight import Preflight
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.registry import PLANNERS, REPOSITORY_ROLE, WITH_PLAN
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import gpu_state, nvidia_repository
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Needs, Plan
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import options_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_containers.engines import LABEL, ROLE
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import REPOSITORY_ROLE, WITH_PLAN
 
 from tests.conftest import ROOT
 from tests.unit.site.converged import CUDA, NVIDIA_SMI, PACKAGES

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._plain import named
-from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import Preflight
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.plain import named
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.preflight import Preflight
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.registry import DEFAULT_ROLES, variables_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.plan import TABLE, before_offers
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import DEFAULT_ROLES, variables_of
 
 from tests.unit.site.converged import NVIDIA_SMI
 from tests.unit.site.known import check

@@ -12,7 +12,8 @@ import pytest
 import yaml
 from ansible.errors import AnsibleError
 from ansible_collections.gpu.fleet.plugins.plugin_utils import _ansible_core, _controller
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import REGISTRY, Role, collections_of
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import RolePlanner
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.registry import REGISTRY, collections_of
 
 from tests.conftest import ROOT
 
@@ -50,7 +51,7 @@ def _used(role: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("role", REGISTRY, ids=lambda role: role.name)
-def test_the_collections_of_a_role_are_those_of_its_tasks(role: Role) -> None:
+def test_the_collections_of_a_role_are_those_of_its_tasks(role: RolePlanner) -> None:
     assert {*role.collections} == {*_used(role.name)}
 
 

@@ -18,18 +18,18 @@ import pytest
 import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.gpu.fleet.plugins.action.role_plan import planned
-from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import check_forms
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import nvidia_repository
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Needs, Plan, RequestError
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import options_of
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_containers import plan as gpu_containers
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import (
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import Ask, Needs, Plan, RequestError
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.data import options_of
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.preflight import check_forms
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.registry import (
+    PLANNERS,
     REPOSITORY_ROLE,
     ROLES,
     WINDOWS_ROLE,
     variables_of,
 )
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import nvidia_repository
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_containers import plan as gpu_containers
 
 from tests.conftest import ROOT
 from tests.unit.mistakes.test_mistakes import MISTAKES
@@ -145,7 +145,7 @@ def _first_plan(role: str, variables: Mapping[str, Any], given: Mapping[str, Any
         result = planned(role, stage, variables, FACTS, found)
     except RequestError as error:
         return Plan((str(error),))
-    assert not isinstance(result, Mapping)
+    assert not isinstance(result, (Ask, Mapping))
     if isinstance(result, Plan):
         return result
     return Plan(tuple(text for one in result for text in one.refusals))

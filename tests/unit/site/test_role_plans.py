@@ -12,14 +12,13 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import (
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import (
     RUN_ONLY,
     Plan,
     in_order,
     inputs_of,
 )
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.planners import PLANNERS
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import WITH_PLAN
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.registry import PLANNERS, WITH_PLAN
 
 from tests.unit.conftest import ROOT
 from tests.unit.plays import run_play

@@ -20,9 +20,9 @@ from ansible_collections.gpu.fleet.plugins.module_utils._common.file_systems imp
     read_file_systems,
 )
 from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import room
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import ROLES
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning import room
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.data import RoleData
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.registry import ROLES
 
 from tests.unit.site.mock_host import DEBIAN_12, ROOM, MockHost, run_site
 

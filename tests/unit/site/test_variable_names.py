@@ -13,8 +13,8 @@ import pytest
 import yaml
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.remedies import PREFIX as REMEDIATE_PREFIX
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_run import PREFIX
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import public_names
-from ansible_collections.gpu.fleet.plugins.plugin_utils._variable_names import GIVEN, OF_PLAYBOOKS, STRICT
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.data import public_names
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.variable_names import GIVEN, OF_PLAYBOOKS, STRICT
 
 from tests.checks.tools import project_files
 from tests.conftest import ROOT
@@ -141,7 +141,7 @@ def test_each_variable_of_playbooks_is_read_by_one_and_documented() -> None:
     code = [
         (ROOT / path).read_text(encoding="utf-8")
         for path in project_files(".yml", ".py")
-        if path.parts[0] in ("playbooks", "roles", "plugins") and path.name != "_variable_names.py"
+        if path.parts[0] in ("playbooks", "roles", "plugins") and path.name != "variable_names.py"
     ]
     short = {name: re.sub("^gpu_fleet_(accept|upgrade|remediate)_", "", name) for name in OF_PLAYBOOKS}
     # No longer read, and what only the table at the end reads.

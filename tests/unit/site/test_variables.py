@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import (
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.data import RoleData
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.preflight import (
     Preflight,
     check_forms,
     requested_roles,
 )
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_state import in_words_of_the_role
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import (
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.registry import (
     DEFAULT_ROLES,
     GPU_ROLES,
     REMOVED_ROLES,
@@ -26,6 +25,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import (
     in_loop,
     variables_of,
 )
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_state import in_words_of_the_role
 
 from tests.conftest import ROOT
 from tests.unit.site.known import check, known

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.distributions import Platform
-from ansible_collections.gpu.fleet.plugins.plugin_utils import _platforms
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning import platforms
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.data import options_of
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.registry import DEFAULT_ROLES, REMOVED_ROLES, ROLES
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import nvidia_repository
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import options_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver import offers, sources
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.registry import DEFAULT_ROLES, REMOVED_ROLES, ROLES
 
 from tests.conftest import ROOT
 from tests.unit.driver.plans import DEBIAN, EL, UBUNTU, driver, driver_plan, facts, stage
@@ -36,7 +36,7 @@ ROWS = {
 
 
 def _add(monkeypatch: pytest.MonkeyPatch, row: Platform) -> None:
-    monkeypatch.setitem(_platforms._BY_NAME, row.name, row)
+    monkeypatch.setitem(platforms._BY_NAME, row.name, row)
 
 
 def _refusals(system: Mapping[str, Any], roles: tuple[str, ...]) -> tuple[str, ...]:
@@ -57,7 +57,7 @@ def test_a_distribution_is_a_row_for_all_roles(monkeypatch: pytest.MonkeyPatch, 
 def test_its_repository_and_its_driver_follow_from_the_row(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     system, row = ROWS[name]
     _add(monkeypatch, row)
-    on = nvidia_repository.Host(_platforms.platform_of(system), "x86_64", row.manager, "new", {})
+    on = nvidia_repository.Host(platforms.platform_of(system), "x86_64", row.manager, "new", {})
     asked = nvidia_repository.Request(nvidia_repository.CUDA)
     assert nvidia_repository.plan(asked, on, FILES.tables.keys).refusals == ()
     assert f"/repos/{row.cuda_repository}/x86_64" in str(nvidia_repository.define(asked, on, FILES.tables.keys))
@@ -112,8 +112,7 @@ def test_a_source_of_drivers_is_a_row_and_its_packages(monkeypatch: pytest.Monke
 
 
 NAMED = {
-    "plugins/plugin_utils/_roles/registry.py": ROLES,
-    "plugins/plugin_utils/_roles/planners.py": ROLES,
+    "plugins/plugin_utils/_planning/registry.py": ROLES,
     "plugins/modules/role_plan.py": ROLES,
     "plugins/modules/host_facts.py": ROLES,
     "playbooks/site.yml": ROLES,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import Plan
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.slurm_gres import PLANNER, Device, GresPlan, gres_errors
 
 FIXTURES = Path(__file__).parent / "fixtures"

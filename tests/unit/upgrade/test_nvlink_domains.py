@@ -28,9 +28,9 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.nvlink_domains im
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.remedy_run import plan_remedies
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_run import placed, plan_run
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_state import advance, begin
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.variable_names import OF_PLAYBOOKS
 from ansible_collections.gpu.fleet.plugins.plugin_utils._report import sections
 from ansible_collections.gpu.fleet.plugins.plugin_utils._report.inputs import read_host as read_report
-from ansible_collections.gpu.fleet.plugins.plugin_utils._variable_names import OF_PLAYBOOKS
 
 from tests.unit.health.health_host import HealthHost
 from tests.unit.report.fleets import read_host

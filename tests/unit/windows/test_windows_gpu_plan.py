@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._platforms import platform_of
-from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import requested_roles
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.platforms import platform_of
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.preflight import requested_roles
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.windows_gpu import (
     WindowsFound,
     WindowsPlan,

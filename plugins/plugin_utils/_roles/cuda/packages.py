@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, cast
 
-from ..contract import RequestError
+from ..._planning.contract import Ask, Plan, Read, RequestError, Stage, command, is_true, unread
 from ..nvidia_driver.packages import family
 
 MANAGERS = ("apt", "dnf")
@@ -127,6 +127,24 @@ def offers_command(manager: str, *, fresh: bool) -> list[str]:
 def parse_offers(text: str) -> tuple[Offer, ...]:
     """The packages in the output of `apt-cache madison`, or of `dnf repoquery` in the same form."""
     return tuple(dict.fromkeys(Offer(*found) for found in _OFFER.findall(text)))
+
+
+def refused_by_lists(
+    plan: Stage, offers: Stage, variables: Mapping[str, Any], facts: Mapping[str, Any], read: Read
+) -> Sequence[str]:
+    """What these two stages of a role refuse by the host's package lists."""
+    found = cast("Plan", plan(variables, facts, {}))
+    if found.has_work and found.tasks["needs_repository"]:
+        listed = read(found.tasks["offers_commands"]["cached"])
+        found = cast("Plan", offers(variables, facts, {"offers": listed, "fresh": False}))
+    return found.refusals
+
+
+def offers_of(found: Plan, given: Mapping[str, Any]) -> Ask | None:
+    """The question for what the repositories have, where the plan needs them; `fresh`: their lists are new."""
+    commands = found.tasks["offers_commands"]
+    reading = command(*commands["fresh" if is_true(given["fresh"]) else "cached"])
+    return unread(given, {"offers": reading} if found.tasks["needs_repository"] else {})
 
 
 def is_offered(package: CudaPackage, offers: Iterable[Offer]) -> bool:

@@ -13,9 +13,9 @@ from typing import Any
 from ....module_utils._common.masking import masked
 from ....module_utils._knowledge.cuda import DRIVER_OF_CUDA
 from ..._compatibility import CompatibilityRequest, RequestedGpu, check, fits, read_gpus
-from ..._platforms import platform_of
-from ..._variable_forms import is_list, shown
-from ..contract import RUN_ONLY, Plan, Planner, RecordedHost, RequestError, inputs_of, is_true
+from ..._planning.contract import RUN_ONLY, Plan, Read, RecordedHost, RequestError, RolePlanner, inputs_of, is_true
+from ..._planning.platforms import platform_of
+from ..._planning.variable_forms import is_list, shown
 from .packages import (
     LOCK_FILE,
     LOCK_PLUGIN,
@@ -778,7 +778,28 @@ def _toolkits(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Map
     return Plan(tuple(refusals_of_toolkits(Request.read(variables), Host.of(facts), facts, str(found["cache"]))))
 
 
-PLANNER = Planner(
+def _listed(
+    variables: Mapping[str, Any], facts: Mapping[str, Any], read: Read, to_come: Mapping[str, str]
+) -> tuple[str, Sequence[str]]:
+    """CUDA is compared with the driver that this run installs."""
+    found = _plan(variables, facts, {})
+    if INSTALL in found.steps:
+        known: dict[str, Any] = {"offers": {}, "compiler": {}, "fresh": False}
+        known |= {"driver": to_come["nvidia_driver"]} if "nvidia_driver" in to_come else {}
+        if found.tasks["names"]:
+            known["offers"] = read(found.tasks["offers_commands"]["cached"])
+        if found.tasks["needs_compiler"]:
+            known["compiler"] = read(["g++", "-dumpversion"])
+        found = _host(variables, facts, known)
+    return "", found.refusals
+
+
+def _repository(variables: Mapping[str, Any], _facts: Mapping[str, Any]) -> str:
+    return Request.read(variables).repository
+
+
+PLANNER = RolePlanner(
+    "cuda",
     {
         "plan": _plan,
         "host": _host,
@@ -789,4 +810,11 @@ PLANNER = Planner(
     },
     tables=(TABLES,),
     reads=("cuda_debian_mirror",),
+    repository=_repository,
+    listed=_listed,
+    runs_by_default=True,
+    needs_gpu=False,
+    has_plan=True,
+    is_disruptive=True,
+    collections=("community.general",),
 )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ....module_utils._common.json_text import parse_json
-from ..docker import listed_image
+from ..docker.images import listed_image
 
 DEVICE_REQUESTS: Mapping[str, Mapping[str, Any]] = {
     "cdi": {"driver": "cdi", "device_ids": ["nvidia.com/gpu=all"]},

@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from ..contract import Plan, as_lists, is_true
+from ..._planning.contract import Plan, as_lists, is_true
 from ..nvidia_container_toolkit.plan import CDI_SINCE, KIND, Gpu, HostFacts, cdi_names, device_uuids
 from .engines import (
     DOCKER,

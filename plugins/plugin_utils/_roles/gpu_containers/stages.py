@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from ..contract import Outlook, Plan, Planner
-from ..docker import pull_error
+from ..._planning.contract import Outlook, Plan, RolePlanner
+from ..docker.images import pull_error
 from .engines import DOCKER, PODMAN, TOOLKIT_MODE, run_errors, unreadable
 from .plan import (
     Container,
@@ -109,7 +109,8 @@ def _verify(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mappi
     return Plan(tuple(failures(Request.read(variables), Host.of(facts, found), found["obsolete"])))
 
 
-PLANNER = Planner(
+PLANNER = RolePlanner(
+    "gpu_containers",
     {
         "plan": _plan,
         "host": _host,
@@ -122,4 +123,5 @@ PLANNER = Planner(
     secret=("containers",),
     others=(TOOLKIT_MODE,),
     refuses=_refusals,
+    collections=("community.docker", "containers.podman"),
 )

@@ -30,9 +30,9 @@ from ....module_utils._knowledge import vulnerabilities
 from ....modules.gpu_health import ARGUMENT_SPEC
 from ..._compatibility import CompatibilityError, check, read_request
 from ..._health_reports import junit
+from ..._planning.contract import Plan, RolePlanner
+from ..._planning.variable_forms import form_refusals, shown
 from ..._registry_failures import registry_failure
-from ..._variable_forms import form_refusals, shown
-from ..contract import Plan, Planner
 from ..gpu_containers.engines import DEVICE_REQUESTS, TOOLKIT_MODE, gpu_mode
 from ..nvidia_container_toolkit.plan import against
 from . import evidence
@@ -491,7 +491,8 @@ def _report(_variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapp
     return {"lines": _shown(health)["lines"], "notes": "; ".join(health["notes"]), "refusal": wrong}
 
 
-PLANNER = Planner(
+PLANNER = RolePlanner(
+    "gpu_health",
     {
         "request": _request,
         "plan": _plan,
@@ -506,4 +507,7 @@ PLANNER = Planner(
     },
     others=(TOOLKIT_MODE, _DRIVER_VERSION, _EXPECTED_GPUS, *_EVIDENCE),
     reads=(*_EVIDENCE, "gpu_health_container_archive", "gpu_health_container_image", "gpu_health_kernel_log"),
+    runs_by_default=True,
+    is_removed=False,
+    collections=("community.docker",),
 )

@@ -18,7 +18,7 @@ from typing import Any
 
 from ....module_utils._common.drain_cap import Cap
 from ..._compatibility import chip_of_name
-from ..contract import RequestError, is_true
+from ..._planning.contract import RequestError, is_true
 from .dra import DRA_LABEL
 
 AUTO = "auto"

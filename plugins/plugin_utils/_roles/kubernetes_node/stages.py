@@ -16,7 +16,7 @@ from typing import Any
 from ..._gpu_operator import OnHost, host_refusals
 from ..._kubernetes_cap import Heard, held_taints
 from ..._kubernetes_drain import at_node, denied, explain_failure, taint_patch
-from ..contract import Outlook, Plan, Planner
+from ..._planning.contract import Outlook, Plan, RolePlanner
 from .manifests import Manifest, manifests, reviews, unapplied, variant
 from .plan import OTHERS, Request, device_list_strategy, labels, mig_strategy, node_refusals
 
@@ -197,7 +197,8 @@ def _removal(_variables: Mapping[str, Any], facts: Mapping[str, Any], _given: Ma
     return {"files": files, "directories": list(dict.fromkeys(map(posixpath.dirname, files)))}
 
 
-PLANNER = Planner(
+PLANNER = RolePlanner(
+    "kubernetes_node",
     {
         "plan": _plan,
         "request": _request,

@@ -17,7 +17,7 @@ from typing import Any
 
 from ....module_utils._knowledge import vulnerabilities as _vulnerabilities
 from ....module_utils._knowledge.vulnerabilities import Known, known
-from ..contract import RUN_ONLY, inputs_of, is_true
+from ..._planning.contract import RUN_ONLY, inputs_of, is_true
 
 TOOLKIT = "nvidia_container_toolkit"
 INSTALL, REPORT, REMOVE = "install", "report", "remove"

@@ -11,8 +11,8 @@ from dataclasses import asdict, replace
 from os.path import dirname
 from typing import Any
 
-from ..contract import Outlook, Plan, Planner, in_order
-from ..docker import INSTALL as DOCKER_INSTALL
+from ..._planning.contract import Outlook, Plan, RolePlanner, in_order
+from ..docker.plan import INSTALL as DOCKER_INSTALL
 from .plan import (
     EMBEDDED,
     ENGINE_PACKAGES,
@@ -594,7 +594,12 @@ def _seen(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping
     return {"seen": counted, "wrong": wrong, "right": right}
 
 
-PLANNER = Planner(
+def _repository(variables: Mapping[str, Any], _facts: Mapping[str, Any]) -> str:
+    return Request.read(variables).repository
+
+
+PLANNER = RolePlanner(
+    "nvidia_container_toolkit",
     {
         "plan": _plan,
         "units": _units,
@@ -614,4 +619,8 @@ PLANNER = Planner(
     others=("docker_daemon_conflict", "docker_state"),
     reads=("docker_daemon_conflict",),
     refuses=_refusals,
+    repository=_repository,
+    runs_by_default=True,
+    has_plan=True,
+    is_disruptive=True,
 )

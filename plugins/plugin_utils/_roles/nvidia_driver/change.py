@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ....module_utils._common.masking import masked
+from ..._planning.contract import Reading, command
 from .driver_users import decide_change
 from .host import Host
 from .kernel_packages import headers_metapackages, headers_package
@@ -22,11 +23,70 @@ from .sources import DISTRIBUTION
 _DEFAULT_KERNEL = re.compile("vmlinuz-(.+)")
 # Of the modules of a distribution, with the key of its kernels.
 _SIGNERS: Mapping[str, str] = {"Ubuntu": "Canonical", "RedHat": "Red Hat", "AlmaLinux": "AlmaLinux"}
+# The status is reported with the rest; 0 and -1 mean no response at all.
+_RESPONSES = [-1, 0, 200, 301, 302, 307, 308, 400, 401, 403, 404, 405, 410, 429, 500, 501, 502, 503, 504]
 # No response, or one that another try does not change.
 _NOT_DOWNLOADED = (-1, 0, 401, 403, 404, 410, 500, 502, 503, 504)
 _BRANCH_NAMES_TYPE = 560
 """The first branch whose installer takes a kind of modules by its name."""
 _BOOT_MIB = 200
+SECURE_BOOT = "SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+"""The firmware's variable."""
+
+
+def readings(request: Request, host: Host) -> dict[str, Reading]:
+    """What the kernels and the driver that is there are found by.
+
+    Packages of CUDA and of GPUDirect Storage have names like packages of a driver; their source distinguishes them.
+    """
+    found: dict[str, Reading] = {}
+    if host.uses_apt:
+        found["sources"] = command("dpkg-query", "--show", "--showformat", r"${Package}\t${source:Package}\n")
+    if host.may_be_removed:
+        found["removal"] = ("stat", {"path": host.marker, "get_checksum": False, "get_mime": False})
+    if request.is_present and not request.boot_kernel:
+        where = {"paths": ["/boot"], "patterns": ["vmlinuz-*"], "excludes": ["*rescue*"], "file_type": "any"}
+        found["boot"] = ("find", where)
+        if not host.uses_apt:
+            found["grubby"] = command("grubby", "--default-kernel")
+    return found
+
+
+def readings_of_kernels(request: Request, names: Sequence[str]) -> dict[str, Reading | list[Reading]]:
+    """What shows the compilers of these kernels and of the host, where modules are built.
+
+    Of installed headers: those that are still to be installed depend on their compiler, where the packages do so.
+    """
+    if not request.is_present or request.module_build != DKMS:
+        return {}
+    files = [f"/lib/modules/{name}/build/.config" for name in names]
+    compilers = {"paths": ["/usr/bin"], "patterns": ["^gcc-[0-9]+$"], "use_regex": True, "file_type": "any"}
+    return {
+        "kernel_options": [command("grep", "^CONFIG_GCC_VERSION=", path) for path in files],
+        "gcc": command("gcc", "-dumpversion"),
+        "compilers": ("find", compilers),
+    }
+
+
+def offers(request: Request, selected: Mapping[str, Any], with_companions: bool) -> dict[str, Reading]:
+    """What decides how the versions in repositories are listed, and which one is recommended."""
+    found = {"shown": command(*selected["show_command"])} if selected["show_command"] else {}
+    if request.version == "recommended" and with_companions:
+        series = ["--gpgpu"] if request.ubuntu_series == "server" else []
+        found["recommended"] = command("ubuntu-drivers", "list", "--recommended", *series)
+    return found
+
+
+def readings_of_preflight(request: Request, host: Host) -> dict[str, Reading | list[Reading]]:
+    """What `problems` needs: free space, and whether there is what is downloaded."""
+    url = request.download(host.architecture)
+    paths = [one["path"] for one in disk_space(request)]
+    found: dict[str, Reading | list[Reading]] = {
+        "disks": [command("df", "--output=avail", "--block-size=1M", path) for path in paths]
+    }
+    if re.match("https?://", url):
+        found["download"] = ("uri", {"url": url, "method": "HEAD", "timeout": 20, "status_code": _RESPONSES})
+    return found
 
 
 def kernels(request: Request, host: Host, default: str, files: Iterable[str]) -> dict[str, Any]:
@@ -69,21 +129,23 @@ def secure_boot(request: Request, host: Host, variable: str, keys: Sequence[Mapp
 
     `variable` is the firmware's SecureBoot in base 64: four bytes of attributes, then one of value, 1 for on (UEFI
     Specification, 3.3 "Globally Defined Variables", and https://docs.kernel.org/filesystems/efivarfs.html). `keys` are
-    results of mokutil by certificate.
+    results of mokutil for each certificate.
     """
     is_on = base64.b64decode(variable)[4:] == b"\x01"
-    enrolled = [str(one["item"]) for one in keys if "already enrolled" in str(one.get("stdout") or "")]
+    certificates = request.certificates(host.platform)
+    tested = zip(certificates, keys, strict=False)
+    enrolled = [path for path, one in tested if "already enrolled" in str(one.get("stdout") or "")]
     is_signed = request.source == DISTRIBUTION and host.system in ("Ubuntu", "RedHat")
     is_trusted = bool(enrolled) if request.module_build == DKMS else is_signed
     enrolls = request.secure_boot == ENROLL
     return {
         "is_on": is_on,
-        "certificates": request.certificates(host.platform),
+        "certificates": certificates,
         "is_trusted": is_trusted,
         # Those that the firmware trusts, or will at the next boot.
         "trusted": list(dict.fromkeys([*enrolled, *([request.mok_certificate] if enrolls else [])])),
         "awaits_enrollment": enrolls and is_on and not is_trusted,
-        "lacks_mokutil": any("No such file" in str(one.get("msg") or "") for one in keys),
+        "lacks_mokutil": any("No such file" in str(one.get("stderr") or "") for one in keys),
         "checks_key": request.mok_key != "" and request.module_build == DKMS,
         "configures_signing": request.configures_signing(host.platform),
         "has_dkms": "dkms" in host.installed,
@@ -111,15 +173,16 @@ def problems(request: Request, host: Host, reasons: Sequence[str], found: Mappin
             "to prepare an image"
         )
     yield from reasons
-    for disk in found["disks"]:
+    for needed, disk in zip(disk_space(request), found["disks"]["results"], strict=True):
         # A missing directory needs no space.
         free = str(disk["stdout_lines"][-1]).strip() if disk.get("rc") == 0 and disk.get("stdout_lines") else ""
-        if free.isdecimal() and int(free) < int(disk["item"]["mib"]):
-            yield f"{disk['item']['path']} has {free} MiB free, and {disk['item']['mib']} are needed"
+        if free.isdecimal() and int(free) < needed["mib"]:
+            yield f"{needed['path']} has {free} MiB free, and {needed['mib']} are needed"
     if found["secure_boot"]["is_on"] and not found["secure_boot"]["is_trusted"]:
         yield from _unsigned(request, host)
-    if found["download"].get("status", 200) in _NOT_DOWNLOADED:
-        source, message = request.download(host.architecture), found["download"].get("msg", "")
+    download = found.get("download", {})
+    if download.get("failed") or download.get("status", 200) in _NOT_DOWNLOADED:
+        source, message = request.download(host.architecture), download.get("msg", "")
         yield f"{masked(source)} cannot be downloaded: {masked(str(message))}"
 
 
@@ -250,10 +313,10 @@ def selected(request: Request, host: Host, found: DriverPlan, directory: str) ->
     }
 
 
-def listing(host: Host, found: Mapping[str, Any]) -> list[str]:
-    """The command that lists versions by repository; `shown` of `found` is the output of the plan's `show_command`."""
+def listing(host: Host, found: Mapping[str, Any], shown: str) -> list[str]:
+    """The command that lists versions by repository; `shown` is the output of the plan's `show_command`."""
     if host.uses_apt:
-        names = re.findall("(?m)^Package: (.+)$", str(found.get("shown") or ""))
+        names = re.findall("(?m)^Package: (.+)$", shown)
         return ["apt-cache", "policy", *dict.fromkeys(names)]
     options = ["--quiet", "repoquery", "--setopt=*.module_hotfixes=true", f"--queryformat={found['query_format']}"]
     return ["dnf", *options, *found["queries"]]

@@ -13,8 +13,8 @@ from typing import Any
 
 from ..._compatibility import CompatibilityError, CompatibilityRequest, check, read_gpus
 from ..._machines import machine_of
-from ..._platforms import platform_of
-from ..contract import RecordedHost, RequestError
+from ..._planning.contract import RecordedHost, RequestError
+from ..._planning.platforms import platform_of
 from .companions import Companions, Needs, plan_companions
 from .packages import family, owners
 from .request import DKMS, Request
@@ -40,6 +40,11 @@ def _installed(packages: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str,
             key = f"{name}{':' if 'dpkg' in packages else '.'}{architecture}" if is_other else str(name)
             found.setdefault(key, str(one["version"]))
     return found
+
+
+def has_driver(driver: Mapping[str, Any]) -> bool:
+    """Whether a driver is installed or loaded; `driver` is from the facts of CUDA."""
+    return any(driver[name] for name in ("library_version", "module_version", "loaded_version"))
 
 
 @dataclass(frozen=True)
@@ -167,6 +172,17 @@ class Host(RecordedHost):
         return bool(self.driver["library_version"] or self.driver["module_version"])
 
     @property
+    def may_be_removed(self) -> bool:
+        """Whether the driver is loaded and may be gone from the disk, of which this role has left a marker."""
+        # A driver of packages may be on disk without these files, and then its marker is of no use.
+        return bool(self.driver["loaded"] and not self.has_files) and self.smi.get("reason") == "no_nvidia_smi"
+
+    @property
+    def marker(self) -> str:
+        """The file by which this role knows until the next boot that it has removed the driver that is loaded."""
+        return f"/run/gpu-fleet/nvidia_driver-{self.driver['loaded_version']}.removed"
+
+    @property
     def is_on_disk(self) -> bool:
         """Whether a driver is installed; one that this role removed stays loaded until the next boot."""
         return self.has_files or bool(self.family)
@@ -279,7 +295,7 @@ class Host(RecordedHost):
             )
         )
 
-    def facts(self, request: Request) -> HostFacts:
+    def facts(self, request: Request, companions: tuple[str, ...] = ()) -> HostFacts:
         """What decides version and packages."""
         return HostFacts(
             system=self.system,
@@ -300,6 +316,7 @@ class Host(RecordedHost):
             repositories={request.source: str((self.repository_record(request).get("data") or {}).get("url", ""))},
             compiler=self.compiler,
             host_compiler=self.host_compiler,
+            companions=companions,
         )
 
     def _read_gpus(self) -> Any:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..contract import RequestError
+from ..._planning.contract import RequestError
 from .change import requested_pattern
 from .companions import IMEX_NODES_FILE
 from .host import Host

@@ -14,7 +14,7 @@ from typing import Any
 from ....module_utils._common.masking import masked
 from ..._compatibility import CompatibilityError
 from ..._machines import about_driver, against_driver
-from ..contract import Plan, RequestError, inputs_of
+from ..._planning.contract import Plan, RequestError, inputs_of
 from .change import disk_space, preferences
 from .host import Host
 from .packages import DriverRequestError
@@ -132,7 +132,7 @@ def select(request: Request, host: Host, table: Tables, offered: Offered, with_c
     """Choose version, packages, removals and pins by what the repositories offer."""
     companions = host.companions(request).parts if with_companions else ()
     try:
-        found = driver_plan(request.selection(companions, host.architecture), host.facts(request), offered, table)
+        found = driver_plan(request, host.facts(request, companions), offered, table)
     except (DriverRequestError, CompatibilityError) as error:
         raise RequestError(str(error)) from None
     if found.existing == "refused":
@@ -181,7 +181,7 @@ def _tasks(request: Request, host: Host, steps: Sequence[str]) -> dict[str, Any]
     """What the tasks read."""
     options, recorded = request.options, host.recorded
     source = str(recorded.get("source", ""))
-    download, smi = request.download(host.architecture), host.smi
+    download = request.download(host.architecture)
     return {
         "loads": REMOVE not in steps and bool(steps),
         "manager": "apt" if host.uses_apt else "dnf",
@@ -194,9 +194,7 @@ def _tasks(request: Request, host: Host, steps: Sequence[str]) -> dict[str, Any]
         "needs_epel": request.module_build == DKMS and not host.uses_apt,
         "is_recorded": bool(host.record),
         "was_interrupted": host.was_interrupted,
-        # A driver of packages may be on disk without these files, and then its marker is of no use.
-        "may_be_removed": bool(host.driver["loaded"] and not host.has_files) and smi.get("reason") == "no_nvidia_smi",
-        "marker": f"/run/gpu-fleet/nvidia_driver-{host.driver['loaded_version']}.removed",
+        "marker": host.marker,
         "parameters": options.parameters,
         "options": options.content,
         "source_file": masked(download),

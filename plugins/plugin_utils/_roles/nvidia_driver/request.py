@@ -12,10 +12,9 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from ....module_utils._common.masking import masked
-from ..._variable_forms import is_list, shown
-from ..contract import RUN_ONLY, RequestError, is_true
+from ..._planning.contract import RUN_ONLY, RequestError, is_true
+from ..._planning.variable_forms import is_list, shown
 from .module_options import ModuleOptions, module_options
-from .selection import Request as Selection
 from .sources import DISTRIBUTION, RUNFILE, source_named
 
 DKMS, ENROLL = "dkms", "enroll"
@@ -126,29 +125,13 @@ class Request:
         return f"{self.runfile_base_url}/{self.version}/NVIDIA-Linux-{architecture}-{self.version}.run"
 
     def runfile_version(self, architecture: str) -> str:
-        """The version of the runfile, which is part of its name."""
+        """The version of the runfile, which is part of its name; empty where neither that nor the variable has one."""
         found = _OF_RUNFILE.search(PurePosixPath(self.runfile(architecture)).name)
-        return found[1] if found else self.version
+        return found[1] if found else self.version if self.version[:1].isdecimal() else ""
 
     def download(self, architecture: str) -> str:
         """What is downloaded before packages are known: the runfile, or the package of the local repository."""
         return self.runfile(architecture) if self.uses_runfile else self.local_repository
-
-    def selection(self, companions: tuple[str, ...], architecture: str) -> Selection:
-        """The part that decides version and packages."""
-        return Selection(
-            source=self.source,
-            version=self.version,
-            kernel_modules=self.kernel_modules,
-            module_build=self.module_build,
-            headless=self.headless,
-            ubuntu_series=self.ubuntu_series,
-            companions=companions,
-            pin=self.pin,
-            upgrade=self.upgrade,
-            replace_unmanaged=self.replace_unmanaged,
-            runfile_version=self.runfile_version(architecture) if self.uses_runfile else "",
-        )
 
     def configures_signing(self, platform: Mapping[str, Any]) -> bool:
         """Whether DKMS is configured to sign with the given key."""

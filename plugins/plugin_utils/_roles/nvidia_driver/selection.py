@@ -46,6 +46,7 @@ from .packages import (
     packages_for,
     release_of,
 )
+from .request import Request
 from .sources import DISTRIBUTION, RUNFILE
 
 FIRST_RELEASE_WITHOUT_STREAMS = 10
@@ -70,28 +71,8 @@ _RECOMMENDED = re.compile(r"nvidia-driver-(\d+)")
 
 
 @dataclass(frozen=True)
-class Request:
-    """What the user asks for, in the words of the role's variables. `companions` are of PARTS.
-
-    `version` is `newest`, `recommended`, a branch or an exact version, `runfile_version` the version of the runfile.
-    """
-
-    source: str
-    version: str
-    kernel_modules: str = "auto"
-    module_build: str = "dkms"
-    headless: bool = True
-    ubuntu_series: str = "server"
-    companions: tuple[str, ...] = ()
-    pin: bool = True
-    upgrade: bool = False
-    replace_unmanaged: bool = False
-    runfile_version: str = ""
-
-
-@dataclass(frozen=True)
 class HostFacts:
-    """What is known of the host.
+    """What decides about the driver on a host, for a request.
 
     `system` is Debian, Ubuntu or RedHat, `release` its version, `kernel` the one that boots next. `installed` has
     the versions of all packages by name, `family` the names of packages of a driver, `unmanaged` the ones
@@ -99,7 +80,8 @@ class HostFacts:
     of its modules, `lacks` what it has not of a driver, in words; `is_part`: its packages have no module.
     `recorded_source` is the source from which the role has installed it, empty where it has not. `repositories` are
     URLs by source. `compiler` is the major version of gcc that the kernels need and the host has not, empty for
-    none; `host_compiler` the one that it has. `distribution` is Ansible's name, such as AlmaLinux.
+    none; `host_compiler` the one that it has. `distribution` is Ansible's name, such as AlmaLinux. `companions` are
+    of PARTS: what the host needs besides.
     """
 
     system: str
@@ -120,6 +102,7 @@ class HostFacts:
     compiler: str = ""
     host_compiler: str = ""
     distribution: str = ""
+    companions: tuple[str, ...] = ()
 
     @property
     def uses_apt(self) -> bool:
@@ -230,7 +213,7 @@ def driver_plan(request: Request, facts: HostFacts, offered: Offered, table: Seq
         branch=_branch(requested),
         kernel_modules=kind,
         because=because,
-        companions=request.companions,
+        companions=facts.companions,
         unmanaged=facts.unmanaged,
     )
     if plan.existing in ("kept", "refused"):
@@ -287,7 +270,7 @@ def _limits(plan: DriverPlan, inputs: _Inputs) -> Iterator[str]:
 
 
 def _with_runfile(plan: DriverPlan, inputs: _Inputs) -> DriverPlan:
-    version = inputs.request.runfile_version
+    version = inputs.request.runfile_version(inputs.facts.architecture)
     return replace(plan, version=version, branch=_branch(version), removals=_removals(inputs.facts, ()))
 
 
@@ -406,7 +389,7 @@ def _names(inputs: _Inputs, version: str, kind: str) -> DriverRequest:
         headless=request.headless,
         server=request.ubuntu_series == "server",
         kernel=facts.kernel,
-        parts=request.companions,
+        parts=facts.companions,
         distribution=facts.distribution,
     )
 
@@ -680,7 +663,7 @@ def _gpudirect_reasons(plan: DriverPlan, inputs: _Inputs) -> Iterator[str]:
     NVIDIA's repository has: https://docs.nvidia.com/gpudirect-storage/release-notes/. Debian's is older.
     """
     request = inputs.request
-    asked = [part for part in GPUDIRECT_PARTS if part in request.companions]
+    asked = [part for part in GPUDIRECT_PARTS if part in inputs.facts.companions]
     if asked and request.module_build != "dkms":
         yield (
             f"{' and '.join(asked)} of nvidia_driver_gpudirect are built from the sources of the driver's modules, "

@@ -9,52 +9,21 @@ planners of the roles read the variables of theirs, so that a request is refused
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
-from ._gpu_operator import OnHost, host_refusals
-from ._plain import named
-from ._roles import cudnn, gpu_state, nvidia_dcgm, nvidia_repository, room
-from ._roles.contract import Needs, Outlook, Plan, Readings, RequestError, is_true
-from ._roles.cuda.plan import Request as CudaRequest
-from ._roles.data import RoleData, Tables
-from ._roles.nvidia_container_toolkit import plan as container_toolkit
-from ._roles.nvidia_driver.request import Request as DriverRequest
-from ._roles.planners import PLANNERS
-from ._roles.registry import DEFAULT_ROLES, GPU_ROLES, REMOVED_ROLES, ROLES, WITH_PLAN, variables_of
-from ._variable_forms import form_refusals, is_list, shown, value_refusals
+from .._gpu_operator import OnHost, host_refusals
+from .._roles import gpu_state, nvidia_repository
+from .contract import Needs, Outlook, Plan, Readings, RequestError
+from .data import RoleData, Tables
+from .plain import named
+from .registry import DEFAULT_ROLES, GPU_ROLES, PLANNERS, REMOVED_ROLES, ROLES, variables_of
+from .variable_forms import form_refusals, is_list, shown, value_refusals
 
 SKIP, FAIL = "skip", "fail"
 DEFAULT, REMOVED, NONE = "default", "removed", "none"
 _SETS: Mapping[str, tuple[str, ...]] = {DEFAULT: DEFAULT_ROLES, REMOVED: REMOVED_ROLES, NONE: ()}
-
-
-def has_docker(packages: Iterable[str]) -> bool:
-    """Whether any Docker is among these packages."""
-    return bool({*packages} & {*container_toolkit.ENGINE_PACKAGES["docker"]})
-
-
-def has_driver(driver: Mapping[str, Any]) -> bool:
-    """Whether a driver is installed or loaded; `driver` is from the facts of CUDA."""
-    return any(driver[name] for name in ("library_version", "module_version", "loaded_version"))
-
-
-def room_of(observed: Mapping[str, Any]) -> room.Found:
-    """What the module host_facts has found of the room on the host, and of what is installed already."""
-    facts = observed["ansible_facts"]
-    there = [role for role in facts.get("gpu_fleet_managed", ()) if role in WITH_PLAN]
-    there += ["nvidia_driver"] if "cuda" in facts and has_driver(facts["cuda"]["driver"]) else []
-    there += ["docker"] if has_docker(facts.get("packages") or ()) else []
-    versions = [str(toolkit["version"]) for toolkit in (facts.get("cuda") or {}).get("toolkits", ())]
-    return room.Found(observed["file_systems"], int(observed["initramfs_mib"]), there, versions)
-
-
-class _NeedsRepository(Protocol):
-    """A request of a role that may need a repository: its name, empty for none."""
-
-    @property
-    def repository(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -145,9 +114,9 @@ def check_site(
         values = files.planner_values(role, variables, planner.tables)
         try:
             plan = Plan()
-            if role in WITH_PLAN or not planner.refuses:
+            if planner.has_plan or not planner.refuses:
                 plan = cast("Plan", planner.stages["plan"](values, known, {"check_mode": check_mode}))
-            if role in WITH_PLAN:
+            if planner.has_plan:
                 plans[role] = plan
             outlook = Outlook(readings, {**coming, **refused}, observed["missing_users"])
             refusals = planner.refuses(values, known, outlook) if planner.refuses else plan.refusals
@@ -155,7 +124,7 @@ def check_site(
                 # Once that is corrected, it brings what later roles need.
                 refused[role] = plan.steps
             found += refusals
-            has_work = role not in WITH_PLAN or plan.has_work or repositories.are_added_by(role, plan)
+            has_work = not planner.has_plan or plan.has_work or repositories.are_added_by(role, plan)
             if has_work and (role != "gpu_state" or _changes_gpus(observed.get("prediction") or {})):
                 coming[role] = plan.steps
         except RequestError as error:
@@ -252,27 +221,17 @@ class _Repositories:
 
     def _named(self, roles: Collection[str]) -> dict[str, str]:
         """The repositories, each with the first of the roles that add it."""
-        variables, records = self.variables, self.facts["gpu_fleet_managed"]
-        table = self.files.role_values["cudnn"]["__cudnn_table"]
-        requests: Mapping[str, Callable[[], _NeedsRepository]] = {
-            "nvidia_driver": lambda: DriverRequest.read(variables),
-            "cuda": lambda: CudaRequest.read(variables),
-            "cudnn": lambda: cudnn.Request.read(variables, table),
-            "nvidia_container_toolkit": lambda: container_toolkit.Request.read(variables),
-            "nvidia_dcgm": lambda: nvidia_dcgm.Request.read(variables),
-        }
-        # An unmanaged driver is kept or refused, and needs no repository, unless it is to be replaced.
-        replaces = is_true(variables.get("nvidia_driver_replace_unmanaged"))
-        is_kept = has_driver(self.facts["cuda"]["driver"]) and "nvidia_driver" not in records and not replaces
         found: dict[str, str] = {}
-        for role, read in requests.items():
-            if role not in roles or (role == "nvidia_driver" and is_kept):
+        for role in roles:
+            planner = PLANNERS[role]
+            if not planner.repository:
                 continue
+            values = self.files.planner_values(role, self.variables, planner.tables)
             try:
-                found.setdefault(read().repository, role)
+                found.setdefault(planner.repository(values, self.facts), role)
             except RequestError:
                 continue  # The role's own check has refused it.
         # A driver without any local package is refused by its own check.
-        if not variables.get("nvidia_repository_local"):
+        if not self.variables.get("nvidia_repository_local"):
             found.pop(nvidia_repository.LOCAL, None)
         return {name: role for name, role in found.items() if name}

@@ -15,11 +15,13 @@ from typing import Any
 
 from ...module_utils._common.file_systems import read_only_mounts
 from ...module_utils._knowledge.room import CUDA, CUDNN, DOCKER, DRIVER, Room
-from .registry import REGISTRY
+from .._roles.nvidia_container_toolkit.plan import ENGINE_PACKAGES
+from .._roles.nvidia_driver.host import has_driver
+from .registry import WITH_PLAN
 
 _DOCKER_ROOT = "/var/lib/docker"
 _BOOT, _CACHE, _STATE, _FILES, _LOCAL, _SETTINGS = "/boot", "/var/cache", "/var/lib", "/usr", "/usr/local", "/etc"
-_WRITING = (*(role.name for role in REGISTRY if role.has_plan), "gpu_state")
+_WRITING = (*WITH_PLAN, "gpu_state")
 """Roles whose work is known to write to the host; of others only the role itself knows whether it has any."""
 _OWN_MIB = 5
 """Of records, settings and lists of packages."""
@@ -37,6 +39,17 @@ class Found:
     initramfs_mib: int = 0
     is_there: Collection[str] = ()
     toolkits: Collection[str] = ()
+
+    @classmethod
+    def of(cls, observed: Mapping[str, Any]) -> Found:
+        """What the module host_facts has found."""
+        facts = observed["ansible_facts"]
+        cuda, packages = facts.get("cuda") or {}, facts.get("packages") or {}
+        there = [role for role in facts.get("gpu_fleet_managed", ()) if role in WITH_PLAN]
+        there += ["nvidia_driver"] if cuda and has_driver(cuda["driver"]) else []
+        there += ["docker"] if {*packages} & {*ENGINE_PACKAGES["docker"]} else []
+        versions = [str(toolkit["version"]) for toolkit in cuda.get("toolkits", ())]
+        return cls(observed["file_systems"], int(observed["initramfs_mib"]), there, versions)
 
 
 @dataclass(frozen=True)

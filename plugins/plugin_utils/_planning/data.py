@@ -13,9 +13,8 @@ from typing import Any
 
 from ansible.parsing.dataloader import DataLoader
 
-from .._variable_forms import Spec, with_truths
-from .._variable_names import PublicNames
-from .registry import REPOSITORY_ROLE, ROLES, WINDOWS_ROLE
+from .variable_forms import Spec, with_truths
+from .variable_names import PublicNames
 
 _DIRECTORY = Path(__file__).resolve().parents[3] / "roles"
 
@@ -39,12 +38,12 @@ class RoleData:
     @classmethod
     @cache
     def read(cls) -> RoleData:
-        """Read the files of all roles that a playbook can plan."""
-        roles = (*ROLES, REPOSITORY_ROLE)
+        """Read the files of all roles."""
+        roles = _roles()
         values = {role: _values(role) for role in roles}
         tables = Tables(
-            specs={role: options_of(role) for role in (*roles, WINDOWS_ROLE)},
-            keys=values[REPOSITORY_ROLE]["__nvidia_repository_keys"],
+            specs={role: options_of(role) for role in roles},
+            keys=values["nvidia_repository"]["__nvidia_repository_keys"],
         )
         return cls({role: _load(role, "defaults/main.yml") for role in roles}, values, tables)
 
@@ -69,15 +68,17 @@ class RoleData:
 
 @cache
 def public_names() -> PublicNames:
-    """The variables of all roles, also of those that no playbook plans."""
-    specs: dict[str, dict[str, Mapping[str, Any]]] = {}
-    for path in _DIRECTORY.glob("*/meta/argument_specs.yml"):
-        role = path.parts[-3]
-        specs[role] = {
-            name: spec for entry in _entry_points(role).values() for name, spec in entry.get("options", {}).items()
-        }
+    """The variables of all roles."""
+    specs: dict[str, dict[str, Mapping[str, Any]]] = {
+        role: {name: spec for entry in _entry_points(role).values() for name, spec in entry.get("options", {}).items()}
+        for role in _roles()
+    }
     secret = [name for of_role in specs.values() for name, spec in of_role.items() if _is_secret(spec)]
     return PublicNames(specs, secret)
+
+
+def _roles() -> list[str]:
+    return [path.parts[-3] for path in _DIRECTORY.glob("*/meta/argument_specs.yml")]
 
 
 def _is_secret(spec: Mapping[str, Any]) -> bool:

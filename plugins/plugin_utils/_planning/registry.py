@@ -1,61 +1,51 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The roles that playbooks run, in their order, and what playbooks have to know of each. Private to this collection."""
+"""The roles of the collection, in the order in which playbooks run them. Private to this collection."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 
+from .._roles.backend_ai_agent import PLANNER as BACKEND_AI_AGENT
+from .._roles.cuda.plan import PLANNER as CUDA
+from .._roles.cudnn import PLANNER as CUDNN
+from .._roles.docker.stages import PLANNER as DOCKER
+from .._roles.enroot import PLANNER as ENROOT
+from .._roles.gpu_containers.stages import PLANNER as GPU_CONTAINERS
+from .._roles.gpu_health.plan import PLANNER as GPU_HEALTH
+from .._roles.gpu_monitoring import PLANNER as GPU_MONITORING
+from .._roles.gpu_state import PLANNER as GPU_STATE
+from .._roles.gpu_workload import PLANNER as GPU_WORKLOAD
+from .._roles.kubernetes_node.stages import PLANNER as KUBERNETES_NODE
+from .._roles.nvidia_container_toolkit.stages import PLANNER as NVIDIA_CONTAINER_TOOLKIT
+from .._roles.nvidia_dcgm import PLANNER as NVIDIA_DCGM
+from .._roles.nvidia_driver.stages import PLANNER as NVIDIA_DRIVER
+from .._roles.nvidia_repository import PLANNER as NVIDIA_REPOSITORY
+from .._roles.slurm_gres import PLANNER as SLURM_GRES
+from .._roles.windows_gpu import PLANNER as WINDOWS_GPU
+from .contract import RolePlanner
 
-@dataclass(frozen=True)
-class Role:
-    """A role of the collection.
-
-    runs_by_default: without gpu_fleet_roles. needs_gpu: it has nothing to do on a host without a GPU.
-    may_need_repository: one of NVIDIA's. has_plan: variables and facts decide whether it has work; of others each run
-    has to look. is_disruptive: a job on the host notices its changes, and the health check judges them. is_removed:
-    when a host is decommissioned. collections: of others that its tasks use.
-    """
-
-    name: str
-    runs_by_default: bool = False
-    needs_gpu: bool = True
-    may_need_repository: bool = False
-    has_plan: bool = False
-    is_disruptive: bool = False
-    is_removed: bool = True
-    collections: tuple[str, ...] = ()
-
-
-_DOCKER, _GENERAL, _PODMAN = "community.docker", "community.general", "containers.podman"
-
-
-def _installs(name: str, *others: str, needs_gpu: bool = True, may_need_repository: bool = True) -> Role:
-    """A role that installs packages; all run by default, and use the collections `others`."""
-    return Role(name, True, needs_gpu, may_need_repository, True, is_disruptive=True, collections=others)
-
-
-REGISTRY = (
-    _installs("nvidia_driver", _GENERAL),
-    Role("gpu_state", runs_by_default=True, is_disruptive=True),
-    # What Slurm has of a node is the operator's.
-    Role("slurm_gres", is_removed=False),
-    _installs("cuda", _GENERAL, needs_gpu=False),
-    _installs("cudnn", needs_gpu=False),
-    _installs("docker", _DOCKER, needs_gpu=False, may_need_repository=False),
-    _installs("nvidia_container_toolkit"),
-    Role("nvidia_dcgm", may_need_repository=True, has_plan=True, collections=(_GENERAL,)),
-    Role("gpu_health", runs_by_default=True, is_removed=False, collections=(_DOCKER,)),
-    Role("gpu_monitoring"),
-    Role("gpu_workload", collections=(_DOCKER,)),
-    Role("gpu_containers", collections=(_DOCKER, _PODMAN)),
-    # As with Slurm itself: jobs of others may use what it installed.
-    Role("enroot", needs_gpu=False, is_removed=False),
-    Role("backend_ai_agent"),
-    Role("kubernetes_node"),
+REGISTRY: tuple[RolePlanner, ...] = (
+    NVIDIA_DRIVER,
+    GPU_STATE,
+    SLURM_GRES,
+    CUDA,
+    CUDNN,
+    DOCKER,
+    NVIDIA_CONTAINER_TOOLKIT,
+    NVIDIA_DCGM,
+    GPU_HEALTH,
+    GPU_MONITORING,
+    GPU_WORKLOAD,
+    GPU_CONTAINERS,
+    ENROOT,
+    BACKEND_AI_AGENT,
+    KUBERNETES_NODE,
 )
+PLANNERS: Mapping[str, RolePlanner] = {one.name: one for one in (*REGISTRY, NVIDIA_REPOSITORY, WINDOWS_GPU)}
+"""All roles but common, which others include, and gpu_simulator, which makes hosts for tests."""
+
 ROLES = tuple(role.name for role in REGISTRY)
 DEFAULT_ROLES = tuple(role.name for role in REGISTRY if role.runs_by_default)
 GPU_ROLES = tuple(role.name for role in REGISTRY if role.needs_gpu)
@@ -64,9 +54,9 @@ REMOVED_ROLES = tuple(role.name for role in REGISTRY if role.is_removed)
 WITHOUT_PLAN = tuple(role.name for role in REGISTRY if not role.has_plan)
 WITH_PLAN = tuple(role.name for role in REGISTRY if role.has_plan)
 
-REPOSITORY_ROLE = "nvidia_repository"
+REPOSITORY_ROLE = NVIDIA_REPOSITORY.name
 """The role that the others include, and that no playbook runs for itself."""
-WINDOWS_ROLE = "windows_gpu"
+WINDOWS_ROLE = WINDOWS_GPU.name
 """The role of hosts with Windows, which a playbook of its own runs."""
 
 # Playbooks have tasks of their own for these, because others depend on when they run: the GPUs come first.
@@ -99,5 +89,5 @@ def collections_of(roles: Collection[str]) -> tuple[str, ...]:
 
 def variables_of(roles: Collection[str]) -> tuple[str, ...]:
     """The roles whose variables count when these roles run."""
-    needs_repository = any(role.name in roles and role.may_need_repository for role in REGISTRY)
+    needs_repository = any(PLANNERS[role].repository for role in roles)
     return (*roles, REPOSITORY_ROLE) if needs_repository else tuple(roles)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from ..module_utils._knowledge.distributions import IMPOSSIBLE, PLATFORMS, Platform
+from ...module_utils._knowledge.distributions import IMPOSSIBLE, PLATFORMS, Platform
 
 EL_FAMILY = "RedHat"
 EL = "EL"

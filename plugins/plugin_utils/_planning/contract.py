@@ -4,7 +4,7 @@
 """What every planner of a role has. Private to this collection. Pure: no Ansible, no file access.
 
 A role has a `Request`, whose `read` takes the variables, and a function `plan` that returns a `Plan` for a request and
-what is known of the host. The check before the first change calls these two, and the role's tasks by its `PLANNER`.
+what is known of the host. All others ask for them by the role's `PLANNER`, which registry.py lists.
 """
 
 from __future__ import annotations
@@ -119,32 +119,81 @@ class Outlook:
         return smi if is_known and not any(gpu.get("error") for gpu in smi["gpus"]) else {}
 
 
-Stage = Callable[[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]], Plan | Sequence[Plan] | Mapping[str, Any]]
-"""Takes the variables of the role with its tables, the facts of Ansible without their prefix, and the task's facts."""
+Reading = tuple[str, Mapping[str, Any]]
+"""A module that only reads, and its arguments."""
 
 
 @dataclass(frozen=True)
-class Planner:
-    """What the check before the first change and a role's tasks can ask for.
+class Ask:
+    """What a stage has to know before it plans. role_plan reads it, in check mode as well, and calls the stage again.
 
-    needs: what is read on the host besides facts, by the variables. refuses: why the role cannot be carried out, by
-    what is known before the first change; what the stage `plan` refuses where it is left out.
-
-    stages: by name; `plan` knows what every host has, later ones what the task has found. tables: data in the role's
-    vars/main.yml. secret: stages whose result may have a secret, which only a task with no_log gets. collections: those
-    of others that the role's tasks use, for a role that is not in the registry. others: variables of other roles that
-    count where they are set. reads: public variables that the role's tasks read, from `variables` of each result; a
-    task that read them itself could get a fact of the host, see _injected_facts.py.
+    The task's facts then have the results under these names, of a list in `results`. A reading that fails is a result
+    as any other, as of a program that is not there.
     """
 
+    readings: Mapping[str, Reading | list[Reading]]
+
+
+def unread(found: Mapping[str, Any], readings: Mapping[str, Reading | list[Reading]]) -> Ask | None:
+    """The question for the readings that the task's facts lack; None where they have all."""
+    missing = {name: one for name, one in readings.items() if name not in found}
+    return Ask(missing) if missing else None
+
+
+def command(*argv: str) -> Reading:
+    """A program that only reads, whose output is not translated."""
+    return "command", {"argv": ["env", "LC_ALL=C.UTF-8", *argv], "_uses_shell": False}
+
+
+Stage = Callable[
+    [Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]], Plan | Sequence[Plan] | Mapping[str, Any] | Ask
+]
+"""Takes the variables of the role with its tables, the facts of Ansible without their prefix, and the task's facts."""
+
+
+Read = Callable[[Sequence[str]], Mapping[str, Any]]
+"""Returns the result of a command that only reads on the host, empty where it has failed."""
+Listed = Callable[[Mapping[str, Any], Mapping[str, Any], Read, Mapping[str, str]], tuple[str, Iterable[str]]]
+"""Takes the variables of the role with its tables, the facts, and by role the versions that earlier ones install."""
+
+
+@dataclass(frozen=True)
+class RolePlanner:
+    """A role, as playbooks, the check before the first change and the role's own tasks ask for it.
+
+    stages: by name; `plan` knows what every host has, later ones what the task has found. tables: data in the role's
+    vars/main.yml. secret: stages whose result may have a secret, which only a task with no_log gets. others: variables
+    of other roles that count where they are set. reads: public variables that the role's tasks read, from `variables`
+    of each result; a task that read them itself could get a fact of the host, see _injected_facts.py.
+
+    needs: what is read on the host besides facts, by the variables. refuses: why the role cannot be carried out, by
+    what is known before the first change; what the stage `plan` refuses where it is left out. repository: the one of
+    NVIDIA's that the role adds, by its variables and the facts, empty for none; left out where it never adds any.
+    listed: the version that the role installs, empty where it is not known, and what it refuses by the package lists
+    that the host has now. What only a repository knows that is still to be added, its tasks refuse.
+
+    runs_by_default: without gpu_fleet_roles. needs_gpu: it has nothing to do on a host without a GPU. has_plan:
+    variables and facts decide whether it has work; of others each run has to look. is_disruptive: a job on the host
+    notices its changes, and the health check judges them. is_removed: when a host is decommissioned. collections: of
+    others that its tasks use.
+    """
+
+    name: str
     stages: Mapping[str, Stage]
     tables: tuple[str, ...] = ()
     secret: tuple[str, ...] = ()
-    collections: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
     needs: Callable[[Mapping[str, Any]], Needs] = lambda _variables: Needs()
     refuses: Callable[[Mapping[str, Any], Mapping[str, Any], Outlook], Iterable[str]] | None = None
+    repository: Callable[[Mapping[str, Any], Mapping[str, Any]], str] | None = None
+    listed: Listed | None = None
+    runs_by_default: bool = False
+    needs_gpu: bool = True
+    has_plan: bool = False
+    is_disruptive: bool = False
+    is_removed: bool = True
+    collections: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

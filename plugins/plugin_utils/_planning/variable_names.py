@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
-from ._fleet.acceptance import PREFIX as ACCEPT_PREFIX
-from ._fleet.acceptance import VARIABLES as ACCEPT_VARIABLES
-from ._fleet.nvlink_domains import VARIABLE as NVLINK_DOMAIN
-from ._fleet.remedies import PREFIX as REMEDIATE_PREFIX
-from ._fleet.remedies import VARIABLES as REMEDIATE_VARIABLES
-from ._fleet.rolling_run import PREFIX, VARIABLES
-from ._variable_forms import read_truth, shown
+from .._fleet.acceptance import PREFIX as ACCEPT_PREFIX
+from .._fleet.acceptance import VARIABLES as ACCEPT_VARIABLES
+from .._fleet.nvlink_domains import VARIABLE as NVLINK_DOMAIN
+from .._fleet.remedies import PREFIX as REMEDIATE_PREFIX
+from .._fleet.remedies import VARIABLES as REMEDIATE_VARIABLES
+from .._fleet.rolling_run import PREFIX, VARIABLES
+from .variable_forms import read_truth, shown
 
 STRICT = "gpu_fleet_strict_variables"
 OF_PLAYBOOKS = (

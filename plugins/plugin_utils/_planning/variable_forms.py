@@ -17,7 +17,7 @@ from typing import Any, TypeGuard, cast
 
 from ansible.module_utils.parsing.convert_bool import BOOLEANS, BOOLEANS_TRUE
 
-from ..module_utils._common.bounds import Number
+from ...module_utils._common.bounds import Number
 
 Spec = Mapping[str, Any]
 
