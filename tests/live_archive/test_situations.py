@@ -21,10 +21,10 @@ import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._host.packages import DPKG_FORMAT, parse_dpkg, unfinished
 from ansible_collections.gpu.fleet.plugins.module_utils._packages import apt
 from ansible_collections.gpu.fleet.plugins.module_utils._packages.plan import PackageError, PackagePlan, PackageRequest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.data import RoleData
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.docker import Host as DockerHost
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.docker import Request as DockerRequest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.docker import plan as plan_docker
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.data import RoleData
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.docker.host import Host as DockerHost
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.docker.plan import plan as plan_docker
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.docker.request import Request as DockerRequest
 
 from tests.conftest import COUNT, EFFORT
 from tests.live_archive.archive import SUITES, ArchiveRoot
