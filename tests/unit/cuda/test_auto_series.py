@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import Outlook, Readings
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import Outlook, Plan, Readings
 from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.data import RoleData
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.cuda.plan import PLANNER as CUDA_PLANNER
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.cudnn import PLANNER, _request
@@ -64,7 +64,8 @@ def test_cuda_and_cudnn_are_what_the_gpu_takes(
     refused = "; ".join(PLANNER.refuses(variables(**given), host, Outlook(Readings.of({}))))
     assert bool(refused) is (gpu is V100 and "cudnn_versions" in given), refused
     values = FILES.planner_values("cuda", {**FILES.defaults(["cuda"]), **given}, CUDA_PLANNER.tables)
-    assert CUDA_PLANNER.stages["plan"](values, host, {}).refusals == ()
+    planned = CUDA_PLANNER.stages["plan"](values, host, {})
+    assert isinstance(planned, Plan) and planned.refusals == ()
 
 
 def test_a_driver_that_is_replaced_decides_nothing() -> None:
