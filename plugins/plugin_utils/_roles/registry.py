@@ -46,7 +46,7 @@ REGISTRY = (
     _installs("cudnn", needs_gpu=False),
     _installs("docker", _DOCKER, needs_gpu=False, may_need_repository=False),
     _installs("nvidia_container_toolkit"),
-    Role("nvidia_dcgm", may_need_repository=True, has_plan=True, collections=(_GENERAL,)),
+    Role("nvidia_dcgm", may_need_repository=True, has_plan=True),
     Role("gpu_health", runs_by_default=True, is_removed=False, collections=(_DOCKER,)),
     Role("gpu_monitoring"),
     Role("gpu_workload", collections=(_DOCKER,)),
