@@ -23,6 +23,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_dcgm impor
     UNIT,
 )
 
+from tests.conftest import ROOT
 from tests.unit.driver.plans import DEBIAN, EL, UBUNTU
 from tests.unit.site.converged import NVIDIA_SMI
 from tests.unit.site.mock_host import NO_DRIVER
@@ -553,3 +554,12 @@ def test_a_whole_version_with_known_vulnerabilities_is_warned_of() -> None:
     )
     assert planned(version="4.5.3").warnings == planned(version="4.5").warnings == ()
     assert planned(facts(record=installed(facts(), version="4.5.2")), version="4.5.2").warnings == ()
+
+
+def test_the_pairs_are_those_of_the_guide() -> None:
+    guide = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8").partition("## DCGM and its exporter")[2]
+    rows = [line for line in guide.splitlines() if line.startswith("|") and line[2].isdigit()]
+    assert rows == [
+        *(f"| {one.exporter} | {', '.join(one.dcgm)} |" for one in dcgm.PAIRS),
+        *(f"| {one.version} | {one.dcgm} | {one.exporter} |" for one in dcgm.OPERATORS),
+    ]
