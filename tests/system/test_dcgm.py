@@ -172,6 +172,6 @@ def test_a_removal_leaves_nothing() -> None:
         assert gone.status == 0, gone.output[-8000:]
     for host in HOSTS:
         assert packages(host) == set()
-        found = "find /etc /var/lib/gpu-fleet ! -path '*/group*' \\( -iname '*dcgm*' -o -name '*nvidia-cuda*' \\)"
+        found = "find /etc ! -path '*/group*' \\( -iname '*dcgm*' -o -name '*nvidia-cuda*' \\)"
         assert on_host(host, f"{found} -print") == ""
         assert "datacenter" not in on_host(host, "cat /etc/dnf/plugins/versionlock.list 2>/dev/null || true")

@@ -41,8 +41,9 @@ CASES = {
 
 
 def play(name: str, host: str, variables: dict[str, object] | None = None) -> Result:
+    limit = ["--limit", host] if host else []
     return run(
-        ["ansible-playbook", "-i", INVENTORY, "--limit", host, name, "--extra-vars", json.dumps(variables or {})],
+        ["ansible-playbook", "-i", INVENTORY, *limit, name, "--extra-vars", json.dumps(variables or {})],
         env={"GPU_FLEET_TESTBED_INVENTORY": "kills"},
     )
 
@@ -72,12 +73,12 @@ def left(host: str) -> str:
 
 @pytest.fixture(scope="module", autouse=True)
 def _hosts() -> Iterator[None]:
-    play("testbed/playbooks/destroy.yml", "all")
+    play("testbed/playbooks/destroy.yml", "")
     for name in ("create", "simulate"):
-        done = play(f"testbed/playbooks/{name}.yml", "all")
+        done = play(f"testbed/playbooks/{name}.yml", "")
         assert done.status == 0, done.output[-4000:]
     yield
-    play("testbed/playbooks/destroy.yml", "all")
+    play("testbed/playbooks/destroy.yml", "")
 
 
 @pytest.mark.parametrize("role", CASES)

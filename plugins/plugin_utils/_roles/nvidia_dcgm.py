@@ -355,7 +355,8 @@ def _tasks(request: Request, host: Host, table: Table, series: Sequence[str]) ->
         **_of_units(request, host, removed, [*files]),
         "preferences_file": PREFERENCES_FILE,
         "files": [{"dest": path, "content": content} for path, content in files.items()],
-        "directories": list(dict.fromkeys(path.rpartition("/")[0] for path in files)),
+        "directories": _directories(files),
+        "obsolete_directories": [one for one in _directories(obsolete["files"]) if one not in _directories(files)],
         "exporter_url": request.exporter.url if request.exporter else "",
         "record": {
             "data": {**data, "cuda": [*series]},
@@ -373,6 +374,10 @@ def _tasks(request: Request, host: Host, table: Table, series: Sequence[str]) ->
             },
         },
     }
+
+
+def _directories(files: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(path.rpartition("/")[0] for path in files))
 
 
 def _with_epoch(version: str) -> str:

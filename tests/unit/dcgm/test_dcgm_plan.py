@@ -284,6 +284,7 @@ def test_an_exporter_that_is_no_longer_requested_is_removed() -> None:
     assert plan.steps == ("install",)
     assert plan.tasks["obsolete"]["packages"] == [EXPORTER]
     assert plan.tasks["obsolete"]["files"] == [EXPORTER_DROP_IN, COUNTERS_FILE]
+    assert plan.tasks["obsolete_directories"] == [EXPORTER_DROP_IN.rpartition("/")[0], "/etc/dcgm-exporter"]
     assert plan.tasks["disabled_units"] == [EXPORTER_UNIT]
     gone = planned(host, state="absent").tasks
     assert gone["disabled_units"] == gone["stopped_units"] == [EXPORTER_UNIT, UNIT]
