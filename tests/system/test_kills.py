@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """site.yml is killed inside the transaction of each role that installs packages; decommission.yml then leaves nothing.
 
-apt starts a dpkg that unpacks the packages of one transaction and then kills apt, as the kernel does without memory.
+apt starts a dpkg that unpacks the packages of one transaction and then kills apt and the module that has started it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,14 @@ cat >/srv/dpkg <<'END'
 #!/bin/sh
 /usr/bin/dpkg "$@"
 status=$?
-case "$*" in *--unpack*/VICTIM*) kill -9 $PPID ;; esac
-exit $status
+case "$*" in *--unpack*/VICTIM*) ;; *) exit $status ;; esac
+# The whole run: apt, the module and their shells, up to the connection.
+pid=$PPID
+while [ "$pid" -gt 1 ] && ! grep --quiet sshd "/proc/$pid/comm"; do
+    parent=$(cut --delimiter=' ' --fields=4 "/proc/$pid/stat")
+    kill -9 "$pid"
+    pid=$parent
+done
 END
 chmod +x /srv/dpkg
 """
