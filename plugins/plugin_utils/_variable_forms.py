@@ -40,7 +40,7 @@ _FORMS = {
 _ADDRESS = (r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252})|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*", "an IP address or the name of a host")
 _UNIT = (r"[A-Za-z0-9:_.\\@][A-Za-z0-9:_.\\@-]{0,254}", "the name of a unit of systemd, such as my-exporter.service")
 _IMAGE = (r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,511}", "the name of an image, such as registry.example.com/cuda:13.0")
-_TEXTS: Mapping[str, tuple[str, str]] = {
+_NAMED: Mapping[str, tuple[str, str]] = {
     "backend_ai_agent_address": _ADDRESS,
     "nvidia_driver_imex_address": _ADDRESS,
     "gpu_state_clients": _UNIT,
@@ -102,21 +102,21 @@ def value_refusals(name: str, value: object, spec: Spec) -> Iterator[str]:
     elif kind == "str" and value != "" and _is_blank(value):
         yield f'{name} has spaces alone; write "" for none'
     else:
-        yield from _text_refusals(name, value, spec)
+        yield from _named_refusals(name, value)
 
 
-def _text_refusals(name: str, value: object, spec: Spec) -> Iterator[str]:
-    """Texts of a variable that cannot be what it names."""
-    texts = {name: value}
+def _named_refusals(name: str, value: object) -> Iterator[str]:
+    """Strings of a variable that cannot be what it names."""
+    entries = {name: value}
     if is_list(value):
-        texts = {f"{name}[{place}]": item for place, item in enumerate(value)}
-    for place, text in texts.items():
-        if isinstance(text, Mapping):
-            found = {f"{place}.{key}": (f"{name}.{key}", item) for key, item in text.items()}
+        entries = {f"{name}[{place}]": item for place, item in enumerate(value)}
+    for place, entry in entries.items():
+        if isinstance(entry, Mapping):
+            found = {f"{place}.{key}": (f"{name}.{key}", item) for key, item in entry.items()}
         else:
-            found = {place: (name, text)}
+            found = {place: (name, entry)}
         for where, (what, item) in found.items():
-            form, meant = _TEXTS.get(what, ("", ""))
+            form, meant = _NAMED.get(what, ("", ""))
             if form and item not in (None, "") and not re.fullmatch(form, str(item), re.ASCII):
                 yield f"{where} is {shown(item)}; it takes {meant}"
 

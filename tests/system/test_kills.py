@@ -22,9 +22,12 @@ DPKG = r"""
 printf 'Dir::Bin::dpkg "/srv/dpkg";\n' >/etc/apt/apt.conf.d/99kill
 cat >/srv/dpkg <<'END'
 #!/bin/sh
+# apt gives a directory with links for many packages.
+given="$* "
+for one in "$@"; do [ ! -d "$one" ] || given="$given $(ls "$one")"; done
 /usr/bin/dpkg "$@"
 status=$?
-case "$*" in *--unpack*/VICTIM*) ;; *) exit $status ;; esac
+case "$given" in *--unpack*VICTIM*) ;; *) exit $status ;; esac
 # The whole run: apt, the module and their shells, up to the connection.
 pid=$PPID
 while [ "$pid" -gt 1 ] && ! grep --quiet sshd "/proc/$pid/comm"; do

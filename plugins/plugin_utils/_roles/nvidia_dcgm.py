@@ -466,8 +466,8 @@ def _against_others(request: Request, host: Host) -> Iterator[str]:
 def _against_processes(request: Request, host: Host, readings: Readings) -> Iterator[str]:
     """Why a host engine that runs elsewhere, such as in a container of NVIDIA's GPU Operator, is in the way.
 
-    An exporter starts an engine of its own, unless it is given another one: where DCGM ran already, it was. Beside the
-    exporter of the role there is no other one.
+    An exporter starts an engine of its own, unless it is given another one: where DCGM ran already, it was. In
+    addition to the exporter of the role there is no other one.
     """
     found = dict.fromkeys(_PROCESS.findall(readings.output(_PROCESSES)))
     for program, cgroup in found:
@@ -595,7 +595,7 @@ def _offers(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mappi
 
 
 def _verify(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
-    exporter, commands = Request.read(variables).exporter, [str(one) for one in given["commands"]]
+    exporter, commands = Request.read(variables).exporter, [str(one["stdout"]) for one in given["commands"]]
     found = [*refusals_of_the_service(Host.of(facts), str(given["discovery"]), commands[0])]
     if exporter is not None:
         found += refusals_of_the_exporter(exporter, commands[1], int(given["status"]))
