@@ -37,6 +37,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._preflight import (
     needs_of,
     requested_roles,
     room_of,
+    unfinished_refusals,
 )
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import gpu_state, room
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.contract import Plan, RequestError, in_order
@@ -162,6 +163,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             work = list(found.work)
             refusals = _refusals_of_versions(work, values, known, lambda argv: self._read(argv, variables))
             refusals += room.refusals(work, values, room_of(observed))
+            refusals += unfinished_refusals(self._task.args.get("roles"), known) if work else ()
             if refusals:
                 return _refused(host, refusals)
             # What a role without work would report.
