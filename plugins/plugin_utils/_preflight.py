@@ -34,7 +34,7 @@ _SETS: Mapping[str, tuple[str, ...]] = {DEFAULT: DEFAULT_ROLES, REMOVED: REMOVED
 def unfinished_refusals(asked: object, facts: Mapping[str, Any]) -> tuple[str, ...]:
     """Why a host is not ready for a removal: a package that a killed run has not configured counts as not installed.
 
-    Its role would find nothing to remove, and forget the package.
+    Its role would find nothing to remove, and lose its record of the package.
     """
     names = [str(name) for name in facts.get("gpu_fleet_unfinished_packages") or ()] if asked == REMOVED else []
     if not names:
