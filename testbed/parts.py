@@ -323,6 +323,8 @@ PARTS = (
         memory=2.0,
         suites=("ubuntu2404", "el9"),
     ),
+    Part("kills_of_hosts", "test-long", _system("kills"), minutes=12.0, cores=0.6, memory=2.0, suites=_TRIXIE),
+    Part("dcgm", "test-long", _system("dcgm"), minutes=6.0, cores=0.6, memory=2.0, suites=("trixie", "el9")),
     Part("cuda_refusals", "test-long", _system("cuda"), minutes=4.4, memory=2.0, suites=_DEBIAN),
     Part("accept_hosts", "test-long", _system("accept"), minutes=18.8, cores=0.4, memory=2.0, suites=_TRIXIE),
     Part("real_gpu", "test-long", _system("real_gpu"), minutes=6.0, cores=0.6, memory=2.0, suites=_DEBIAN),

@@ -44,6 +44,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.preflight impo
     check_site,
     needs_of,
     requested_roles,
+    unfinished_refusals,
 )
 from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.registry import (
     DISRUPTIVE_ROLES,
@@ -165,6 +166,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             work = list(found.work)
             refusals = _refusals_of_versions(work, values, known, lambda argv: self._read(argv, variables))
             refusals += room.refusals(work, values, room.Found.of(observed))
+            refusals += unfinished_refusals(self._task.args.get("roles"), known) if work else ()
             if refusals:
                 return _refused(host, refusals)
             # What a role without work would report.

@@ -85,9 +85,12 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             lacking = _lacking(role, found, variables, observed)
             if lacking:
                 return {**result, **_refused(host, lacking)}
+            outcome = _result(host, found)
+            if outcome.get("failed"):
+                # Without the facts: Ansible prints all of a failed result.
+                return {**result, **outcome}
             result |= {"ansible_facts": observed["ansible_facts"]} if observed else {}
-            result |= {"variables": _converted_by_name(role, variables, planner.reads)}
-            result |= _result(host, found)
+            result |= {"variables": _converted_by_name(role, variables, planner.reads), **outcome}
             ended: dict[str, Any] = for_templates(_warning(host, result, observed.get("warnings", ())))
             return ended
         except RequestError as refused:

@@ -12,8 +12,8 @@ short_description: Keep packages at their version
 version_added: 1.0.0
 description:
   - Made for the roles P(gpu.fleet.cuda#role), P(gpu.fleet.cudnn#role), P(gpu.fleet.docker#role),
-    P(gpu.fleet.nvidia_container_toolkit#role) and P(gpu.fleet.nvidia_driver#role) of this collection; its options may
-    change in any version.
+    P(gpu.fleet.nvidia_container_toolkit#role), P(gpu.fleet.nvidia_dcgm#role) and P(gpu.fleet.nvidia_driver#role) of
+    this collection; its options may change in any version.
   - With apt it writes a file of preferences, and holds packages. With dnf it locks versions, and installs the plugin
     for that where the host lacks it.
   - Holds, locks and preferences of others stay; those about the same packages are returned by name.
@@ -64,7 +64,7 @@ options:
         type: str
         required: true
       version:
-        description: The version, which may have wildcards. dnf locks it with the epoch 0.
+        description: The version, which may have an epoch, for dnf else 0, and wildcards.
         type: str
         required: true
       priority:

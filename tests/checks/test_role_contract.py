@@ -134,7 +134,7 @@ def test_task_file_is_short(path: Path) -> None:
 # Roles that no host of the scenarios can run, and why.
 NOT_IN_MOLECULE = {
     "enroot": "needs the sources of enroot and pyxis; tests/system/test_enroot.py runs it",
-    "nvidia_dcgm": "no scenario has its packages yet; tests/unit/dcgm runs its tasks against mock modules",
+    "nvidia_dcgm": "needs hosts of both package managers; tests/system/test_dcgm.py runs it",
     "windows_gpu": "needs Windows; tests/unit/windows runs its tasks against mock modules",
 }
 

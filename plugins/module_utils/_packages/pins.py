@@ -262,14 +262,17 @@ def _base(name: str) -> str:
 
 def _locks_of(pins: Iterable[Pin]) -> Iterator[str]:
     """The entries of versions that may not be there yet."""
-    return (f"{name}-0:{pin.version}" for pin in pins if pin.priority > 0 for name in pin.packages.split())
+    return (f"{name}-{_epoch(pin.version)}" for pin in pins if pin.priority > 0 for name in pin.packages.split())
+
+
+def _epoch(version: str) -> str:
+    """A version with its epoch, which is 0 where it has none."""
+    return version if ":" in version else f"0:{version}"
 
 
 def _entries(name: str, versions: Sequence[str]) -> Iterator[str]:
     """What dnf writes to lock the installed versions of a package."""
-    for version in versions:
-        epoch = "" if ":" in version else "0:"
-        yield f"{_base(name)}-{epoch}{version}.*"
+    return (f"{_base(name)}-{_epoch(version)}.*" for version in versions)
 
 
 def _is_ours(entry: str, request: Request) -> bool:

@@ -23,7 +23,24 @@ from .variable_forms import form_refusals, is_list, shown, value_refusals
 
 SKIP, FAIL = "skip", "fail"
 DEFAULT, REMOVED, NONE = "default", "removed", "none"
+_MOST_NAMES = 5
 _SETS: Mapping[str, tuple[str, ...]] = {DEFAULT: DEFAULT_ROLES, REMOVED: REMOVED_ROLES, NONE: ()}
+
+
+def unfinished_refusals(asked: object, facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """Why a host is not ready for a removal: a package that a killed run has not configured counts as not installed.
+
+    Its role would find nothing to remove, and lose its record of the package.
+    """
+    names = [str(name) for name in facts.get("gpu_fleet_unfinished_packages") or ()] if asked == REMOVED else []
+    if not names:
+        return ()
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    refusal = (
+        f"dpkg has not configured {', '.join(names[:_MOST_NAMES])}{more}, as after a run that was killed; run `dpkg "
+        "--configure -a` on the host, or `apt-get -f install` where that fails, then run again"
+    )
+    return (refusal,)
 
 
 @dataclass(frozen=True)

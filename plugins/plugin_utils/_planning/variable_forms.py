@@ -37,6 +37,25 @@ _FORMS = {
 }
 
 
+_ADDRESS = (r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252})|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*", "an IP address or the name of a host")
+_UNIT = (r"[A-Za-z0-9:_.\\@][A-Za-z0-9:_.\\@-]{0,254}", "the name of a unit of systemd, such as my-exporter.service")
+_IMAGE = (r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,511}", "the name of an image, such as registry.example.com/cuda:13.0")
+_NAMED: Mapping[str, tuple[str, str]] = {
+    "backend_ai_agent_address": _ADDRESS,
+    "nvidia_driver_imex_address": _ADDRESS,
+    "gpu_state_clients": _UNIT,
+    "docker_images.name": _IMAGE,
+    "docker_image_exports.image": _IMAGE,
+    "gpu_containers_declared.image": _IMAGE,
+    "gpu_health_container_image": _IMAGE,
+    "gpu_workload_tests.image": _IMAGE,
+    "kubernetes_node_device_plugin_image": _IMAGE,
+    "kubernetes_node_dra_driver_image": _IMAGE,
+    "nvidia_container_toolkit_smoke_image": _IMAGE,
+}
+"""By variable, or by variable and suboption: the form of a text that is not empty, and that in words."""
+
+
 def shown(value: object) -> str:
     """A user's value in an error message: one short line."""
     text = json.dumps(value, default=str)
@@ -80,6 +99,26 @@ def value_refusals(name: str, value: object, spec: Spec) -> Iterator[str]:
         yield f"{name} is {shown(value)}; it takes a whole number from {_least(name)}"
     elif kind == "str" and not spec.get("no_log") and _CONTROL.search(str(value)):
         yield f"{name} is {shown(value)}; it takes one line of text"
+    elif kind == "str" and value != "" and _is_blank(value):
+        yield f'{name} has spaces alone; write "" for none'
+    else:
+        yield from _named_refusals(name, value)
+
+
+def _named_refusals(name: str, value: object) -> Iterator[str]:
+    """Strings of a variable that cannot be what it names."""
+    entries = {name: value}
+    if is_list(value):
+        entries = {f"{name}[{place}]": item for place, item in enumerate(value)}
+    for place, entry in entries.items():
+        if isinstance(entry, Mapping):
+            found = {f"{place}.{key}": (f"{name}.{key}", item) for key, item in entry.items()}
+        else:
+            found = {place: (name, entry)}
+        for where, (what, item) in found.items():
+            form, meant = _NAMED.get(what, ("", ""))
+            if form and item not in (None, "") and not re.fullmatch(form, str(item), re.ASCII):
+                yield f"{where} is {shown(item)}; it takes {meant}"
 
 
 def _least(name: str) -> int:

@@ -48,6 +48,7 @@ SEVERITIES = {FAIL: "critical", WARN: "warning", UNKNOWN: "info"}
 _DURATIONS = {FAIL: "0s", WARN: "15m", UNKNOWN: "1h"}
 """How long a finding has to hold: a warning is for the next occasion, an unknown reading may come again."""
 _MISSED_CHECKS = 3
+_DCGM_JOB = "gpu_fleet_dcgm"
 
 _MAIN = f"""\
 # Written by gpu.fleet.gpu_monitoring: checks the health of the GPUs; see the unit {SERVICE}.
@@ -214,7 +215,7 @@ def _prometheus(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: 
     if refusals:
         return Plan(refusals=refusals)
     directory, targets = variables["gpu_monitoring_prometheus_directory"], variables["gpu_monitoring_targets"]
-    files = prometheus_files(directory, targets, interval, policy)
+    files = prometheus_files(directory, targets, interval, policy, variables["gpu_monitoring_dcgm_targets"])
     dashboards = variables["gpu_monitoring_dashboard_directory"]
     dashboard = {f"{dashboards}/gpu_fleet.json": given["dashboard"]} if dashboards else {}
     return Plan(steps=(WRITE,), tasks={"files": {**files, **dashboard}, "unit": unit})
@@ -287,16 +288,34 @@ def _source(name: str) -> Source | None:
 
 
 def prometheus_files(
-    directory: str, targets: Sequence[str], interval: int, policy: Sequence[Mapping[str, Any]]
+    directory: str,
+    targets: Sequence[str],
+    interval: int,
+    policy: Sequence[Mapping[str, Any]],
+    exporters: Sequence[str] = (),
 ) -> dict[str, str]:
-    """Content of the files for Prometheus by path. Raises ChangeError for a policy that gpu_health would refuse."""
-    discovered = f"{directory}/gpu_fleet_targets.json"
-    scrape = {"scrape_configs": [{"job_name": "gpu_fleet", "file_sd_configs": [{"files": [discovered]}]}]}
+    """Content of the files for Prometheus by path. Raises ChangeError for a policy that gpu_health would refuse.
+
+    `exporters` are addresses of dcgm-exporter.
+    """
+    jobs: dict[str, list[dict[str, Any]]] = {"gpu_fleet": [{"targets": list(targets)}]}
+    if exporters:
+        # By the name of its host, so that the dashboard has both of a host.
+        instances = {_host_of(target): target for target in targets}
+        jobs[_DCGM_JOB] = [
+            {"targets": [one], "labels": {"instance": instances.get(_host_of(one), one)}} for one in exporters
+        ]
+    discovered = {job: f"{directory}/{job}_targets.json" for job in jobs}
+    scrape = {"scrape_configs": [{"job_name": job, "file_sd_configs": [{"files": [discovered[job]]}]} for job in jobs]}
     return {
-        discovered: json.dumps([{"targets": list(targets)}], indent=2) + "\n",
+        **{discovered[job]: json.dumps(groups, indent=2) + "\n" for job, groups in jobs.items()},
         f"{directory}/gpu_fleet_scrape.yml": _yaml(scrape),
         f"{directory}/gpu_fleet_rules.yml": _yaml(alert_rules(policy, interval)),
     }
+
+
+def _host_of(address: str) -> str:
+    return address.rpartition(":")[0] or address
 
 
 def alert_rules(policy: Sequence[Mapping[str, Any]], interval: int) -> dict[str, Any]:
@@ -342,6 +361,16 @@ def _check_rules(interval: int) -> list[dict[str, Any]]:
             "annotations": {
                 "summary": f"{{{{ $labels.instance }}}}: no check of the GPUs for {late} seconds",
                 "description": f"See systemctl status {SERVICE} on the host.",
+            },
+        },
+        {
+            "alert": "GpuFleetDcgmExporterDown",
+            "expr": f'up{{job="{_DCGM_JOB}"}} == 0',
+            "for": "5m",
+            "labels": {"severity": "warning"},
+            "annotations": {
+                "summary": "{{ $labels.instance }}: dcgm-exporter does not respond",
+                "description": "See systemctl status nvidia-dcgm-exporter nvidia-dcgm on the host.",
             },
         },
         {

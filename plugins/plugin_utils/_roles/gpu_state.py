@@ -145,6 +145,18 @@ def _refusals(variables: Mapping[str, Any], gpu_count: int) -> Iterator[str]:
     except ChangeError as error:
         message = in_words_of_the_role(str(error))
         yield message if message.startswith("gpu_state_") else f"gpu_state_mig: {message}"
+    yield from _against_layouts(options["mig"], options["mig_layouts"])
+
+
+def _against_layouts(mig: object, layouts: object) -> Iterator[str]:
+    """What is wrong with layouts that the host does not use, which a changed name would bring on a running fleet."""
+    names = layouts if isinstance(layouts, Mapping) else ()
+    for name in list(names["mig-configs"])[:1] if isinstance(names, Mapping) and "mig-configs" in names else names:
+        try:
+            parse_declaration({**dict.fromkeys(STATE_OPTIONS), "gpus": ["all"], "mig": name, "mig_layouts": layouts})
+        except ChangeError as error:
+            if name != mig:
+                yield f"gpu_state_mig_layouts has {shown(name)}: {str(error).removeprefix('mig: ')}"
 
 
 def _names_gpus(mig: object, layouts: object) -> bool:

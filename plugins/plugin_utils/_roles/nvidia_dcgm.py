@@ -1,21 +1,24 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""DCGM on one host: packages, its service and its address, removals. Private to this collection. Pure: no Ansible.
+"""DCGM and its exporter on one host: packages, services, addresses, removals. Private. Pure: no Ansible.
 
 The command of the unit, the options of nv-hostengine and the output of dcgmi are as in DCGM 4.2 to 4.7: NVIDIA's
 reference of nv-hostengine, and https://github.com/NVIDIA/DCGM, issues 108 (one host engine a host), 229 and 314
-(outputs, packages of 4.7.0), all as of November 2026.
+(outputs, packages of 4.7.0). Unit, options and file of counters of the exporter: https://github.com/NVIDIA/dcgm-exporter
+4.8.2, and https://docs.nvidia.com/datacenter/dcgm/latest/installation/install-dcgm-exporter.html (its package). All as
+of November 2026.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ...module_utils._knowledge import vulnerabilities
+from ...module_utils._knowledge import dcgm, vulnerabilities
 from .._compatibility import CompatibilityError, CompatibilityRequest, fits, read_gpus
 from .._planning.contract import (
     RUN_ONLY,
@@ -51,11 +54,13 @@ from .cuda.packages import (
 DCGM = "nvidia_dcgm"
 INSTALL, REMOVE = "install", "remove"
 """Steps."""
-UNIT = "nvidia-dcgm.service"
-DROP_IN = f"/etc/systemd/system/{UNIT}.d/zz-gpu-fleet.conf"
-"""The last by its name, since the last of several drop-ins counts."""
+UNIT, EXPORTER_UNIT = "nvidia-dcgm.service", "nvidia-dcgm-exporter.service"
+DROP_IN, EXPORTER_DROP_IN = (f"/etc/systemd/system/{unit}.d/zz-gpu-fleet.conf" for unit in (UNIT, EXPORTER_UNIT))
+"""The last by their name, since the last of several drop-ins counts."""
+COUNTERS_FILE = "/etc/dcgm-exporter/gpu-fleet-counters.csv"
+_DEFAULT_COUNTERS = "/etc/dcgm-exporter/default-counters.csv"
+"""Of the exporter's package."""
 PREFERENCES_FILE = "/etc/apt/preferences.d/gpu-fleet-dcgm"
-_PREFERENCES = "# Written by the role gpu.fleet.nvidia_dcgm: these versions, and no others, are installed.\n"
 _LOOPBACK = "--bind-interface 127.0.0.1"
 # Without an option nv-hostengine listens on this address as well; named, it is read back.
 _DROP_IN = f"""\
@@ -66,8 +71,21 @@ After=nvidia-persistenced.service
 ExecStart=
 ExecStart=/usr/bin/nv-hostengine -n --service-account nvidia-dcgm {_LOOPBACK}
 """
-_TABLE, _PART = "__nvidia_dcgm_table", "dcgm"
-_CORE = "datacenter-gpu-manager-4-core"
+# Without --remote-hostengine-info the exporter has an engine of its own. A restart of the engine ends its connection.
+_EXPORTER_DROP_IN = """\
+# Written by the role gpu.fleet.nvidia_dcgm: the exporter uses the host engine of the host.
+[Unit]
+PartOf=nvidia-dcgm.service
+[Service]
+ExecStart=
+ExecStart=/usr/bin/dcgm-exporter {options}
+"""
+_ENGINE = "--remote-hostengine-info 127.0.0.1:5555"
+_LOCAL = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
+_COUNTERS = "# Written by the role gpu.fleet.nvidia_dcgm from nvidia_dcgm_exporter_counters.\n"
+_FIELD, _HELP = re.compile(r"DCGM_(FI|EXP)_[A-Z0-9_]{1,100}"), re.compile(r"[^\x00-\x1f\x7f,\"#]{1,200}")
+_TABLE, _PART, _EXPORTER_PART = "__nvidia_dcgm_table", "dcgm", "exporter"
+_CORE, _EXPORTER = "datacenter-gpu-manager-4-core", "datacenter-gpu-manager-exporter"
 _OLD = ("datacenter-gpu-manager", "datacenter-gpu-manager-config")
 """The packages of DCGM 3 and older."""
 _OF_DCGM = ("datacenter-gpu-manager", "nv-hostengine")
@@ -79,7 +97,89 @@ _PROCESS = re.compile(r"^(nv-hostengine|dcgm-exporter)[ ]+([^ \n]{1,1000})", re.
 _CONTAINERS = ("kubepods", "docker", "libpod", "containerd", "crio")
 # "1 GPU found." of DCGM up to 4.5, "8 GPUs found (Active)." since 4.6.
 _FOUND = re.compile(r"^[ ]*([0-9]{1,4}) GPUs? found\b", re.MULTILINE)
-_SHOWN_VERSIONS, _LONGEST = 8, 200
+_SHOWN_VERSIONS, _LONGEST, _MOST_PORTS, _OK = 8, 200, 65_535, 200
+
+
+@dataclass(frozen=True)
+class Exporter:
+    """The exporter as requested. `counters` are lines of its file, empty for the file of its package."""
+
+    version: str
+    address: str
+    counters: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, variables: Mapping[str, Any]) -> Exporter | None:
+        """The exporter in the variables, None where none is requested."""
+        if not is_true(variables["nvidia_dcgm_exporter"]):
+            return None
+        address = variables["nvidia_dcgm_exporter_address"]
+        if not _is_address(address):
+            raise RequestError(
+                f"nvidia_dcgm_exporter_address is {shown(address)}; it takes an address of the host and a port, such "
+                'as "127.0.0.1:9400", "[::1]:9400", or ":9400" for all addresses'
+            )
+        version = _version_in(variables, "nvidia_dcgm_exporter_version", "the exporter", "4.8", "4.8.2")
+        return cls(version, str(address), tuple(map(_counter, variables["nvidia_dcgm_exporter_counters"])))
+
+    @property
+    def options(self) -> str:
+        """The options of its command."""
+        return f"{_ENGINE} --address {self.address} -f {COUNTERS_FILE if self.counters else _DEFAULT_COUNTERS}"
+
+    @property
+    def url(self) -> str:
+        """Where the host itself reads it."""
+        host, _colon, port = self.address.rpartition(":")
+        return f"http://{_LOCAL.get(host, host)}:{port}/metrics"
+
+    @property
+    def files(self) -> dict[str, str]:
+        """Its files: content by path."""
+        counters = {COUNTERS_FILE: _COUNTERS + "".join(f"{line}\n" for line in self.counters)} if self.counters else {}
+        return {EXPORTER_DROP_IN: _EXPORTER_DROP_IN.format(options=self.options), **counters}
+
+
+def _is_address(value: object) -> bool:
+    match = re.fullmatch(r"(.*):([0-9]{1,5})", value) if isinstance(value, str) else None
+    if match is None or not 0 < int(match[2]) <= _MOST_PORTS:
+        return False
+    host = match[1]
+    if host == "":
+        return True
+    try:
+        found = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    # A zone would not survive in a URL.
+    return host == (f"[{found}]" if found.version == 6 else str(found)) and "%" not in host
+
+
+def _counter(entry: Mapping[str, Any]) -> str:
+    """A line of the file of counters: the exporter ends at the first that it does not understand."""
+    name, kind, meaning = (str(entry[key]) for key in ("field", "type", "help"))
+    if not _FIELD.fullmatch(name):
+        raise RequestError(
+            f"nvidia_dcgm_exporter_counters has the field {shown(name)}; it takes the name of a field of DCGM, such as "
+            "DCGM_FI_DEV_GPU_TEMP"
+        )
+    if not _HELP.fullmatch(meaning) or not meaning.strip():
+        raise RequestError(
+            f"nvidia_dcgm_exporter_counters has the help {shown(meaning)}; it takes one line without commas, quotes "
+            "and #"
+        )
+    return f"{name}, {kind}, {meaning.strip()}"
+
+
+def _version_in(variables: Mapping[str, Any], name: str, what: str, minor: str, whole: str) -> str:
+    """A version in a variable, as a whole or its beginning."""
+    version = variables[name]
+    if not isinstance(version, str) or not _VERSION.fullmatch(version):
+        raise RequestError(
+            f"{name} is {shown(version)}; it takes a version of {what} or its beginning, in quotes, such as "
+            f'"4", "{minor}" or "{whole}"'
+        )
+    return version
 
 
 @dataclass(frozen=True)
@@ -90,22 +190,24 @@ class Request:
     version: str
     cuda: tuple[str, ...] = ()
     replaces_old: bool = field(default=False, metadata=RUN_ONLY)
+    exporter: Exporter | None = None
 
     @classmethod
     def read(cls, variables: Mapping[str, Any]) -> Request:
         """The request in the variables."""
-        version = variables["nvidia_dcgm_version"]
-        if not isinstance(version, str) or not _VERSION.fullmatch(version):
-            raise RequestError(
-                f"nvidia_dcgm_version is {shown(version)}; it takes a version of DCGM 4 or its beginning, in quotes, "
-                'such as "4", "4.5" or "4.5.3"'
-            )
+        is_present = variables["nvidia_dcgm_state"] == "present"
         return cls(
-            variables["nvidia_dcgm_state"] == "present",
-            version,
+            is_present,
+            _version_in(variables, "nvidia_dcgm_version", "DCGM 4", "4.5", "4.5.3"),
             tuple(sorted({str(one) for one in variables["nvidia_dcgm_cuda"]}, key=int)),
             is_true(variables["nvidia_dcgm_replace_old"]),
+            Exporter.read(variables) if is_present else None,
         )
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The files of the services: content by path."""
+        return {DROP_IN: _DROP_IN, **(self.exporter.files if self.exporter else {})} if self.is_present else {}
 
     @property
     def repository(self) -> str:
@@ -194,7 +296,7 @@ def plan(
         steps=((INSTALL if request.is_present else REMOVE),) if has_work else (),
         reasons=tuple(found["message"] for found in drift),
         inputs=inputs,
-        warnings=tuple(_vulnerable(request.version)) if has_work and request.is_present else (),
+        warnings=tuple(_warnings(request)) if has_work and request.is_present else (),
         tasks=_tasks(request, host, table, series),
     )
 
@@ -207,8 +309,12 @@ def _series(request: Request, host: Host) -> tuple[str, ...]:
 
 
 def _packages(request: Request, series: Sequence[str], table: Table, manager: str) -> tuple[CudaPackage, ...]:
+    if not request.is_present or not _is_known(series):
+        return ()
     found = [one for cuda in series for one in packages_for(_PART, request.version, cuda, table, manager)]
-    return tuple({package.name: package for package in found if request.is_present and _is_known(series)}.values())
+    if request.exporter is not None:
+        found += packages_for(_EXPORTER_PART, request.exporter.version, "", table, manager)
+    return tuple({package.name: package for package in found}.values())
 
 
 def _is_known(series: Sequence[str]) -> bool:
@@ -218,15 +324,15 @@ def _is_known(series: Sequence[str]) -> bool:
 
 def _tasks(request: Request, host: Host, table: Table, series: Sequence[str]) -> dict[str, Any]:
     """What the tasks read."""
-    packages = _packages(request, series, table, host.manager)
+    packages, files = _packages(request, series, table, host.manager), request.files
     installed = [package for package in packages if package.kind != "dependency"]
     recorded = [str(name) for name in host.recorded.get("packages") or ()]
     is_locked = host.manager == "dnf"
     data: dict[str, list[str]] = {
         # What others have installed before stays when the role is removed.
         "packages": [one.name for one in packages if one.name in recorded or one.name not in host.packages],
-        # Without the epoch, which is no part of the version that a user knows.
-        "version_locks": [f"{one.name}-{one.version}" for one in packages] if is_locked else [],
+        "version_locks": [f"{one.name}-{_with_epoch(one.version)}" for one in packages] if is_locked else [],
+        "files": [*files],
     }
     obsolete = {name: [one for one in host.recorded.get(name) or () if one not in data[name]] for name in data}
     obsolete["packages"] = [name for name in obsolete["packages"] if name not in {one.name for one in packages}]
@@ -236,7 +342,7 @@ def _tasks(request: Request, host: Host, table: Table, series: Sequence[str]) ->
     changes = {"install": [one.name for one in installed]} if request.is_present else {}
     changes["remove"] = listed or ([] if request.is_present else ["DCGM"])
     names = dict.fromkeys((_CORE, *(one.name for one in installed)))
-    has_unit = host.service.get("unit") == UNIT
+    units = [UNIT, *([EXPORTER_UNIT] if request.exporter else [])] if request.is_present else []
     return {
         "would": " and ".join(f"{verb} {', '.join(what)}" for verb, what in changes.items() if what),
         "manager": host.manager,
@@ -247,20 +353,15 @@ def _tasks(request: Request, host: Host, table: Table, series: Sequence[str]) ->
         },
         "packages": [asdict(package) for package in packages],
         "installed": [f"{one.name}{separator}{one.version}" for one in installed],
-        "version_locks": data["version_locks"],
+        "pins": [{"packages": one.name, "version": one.version} for one in packages],
         "obsolete": {**obsolete, "packages": removed},
         "removes_packages": bool(removed or obsolete["version_locks"]),
-        # An engine that goes on with the libraries of another version fails.
-        "stopped_units": [UNIT] if has_unit and (request.is_present or _CORE in removed) else [],
-        # Of packages that others have installed.
-        "restarted_units": [UNIT] if has_unit and not request.is_present and _CORE not in removed else [],
+        **_of_units(request, host, removed, [*files]),
         "preferences_file": PREFERENCES_FILE,
-        "preferences": _PREFERENCES
-        + "".join(f"Package: {one.name}\nPin: version {one.version}\nPin-Priority: 1001\n\n" for one in packages),
-        "lock_plugin": LOCK_PLUGIN,
-        "unit": UNIT,
-        "drop_in": DROP_IN,
-        "drop_in_content": _DROP_IN,
+        "files": [{"dest": path, "content": content} for path, content in files.items()],
+        "directories": _directories(files),
+        "obsolete_directories": [one for one in _directories(obsolete["files"]) if one not in _directories(files)],
+        "exporter_url": request.exporter.url if request.exporter else "",
         "record": {
             "data": {**data, "cuda": [*series]},
             # Recorded first, with what an earlier run has left.
@@ -268,12 +369,47 @@ def _tasks(request: Request, host: Host, table: Table, series: Sequence[str]) ->
                 **{name: list(dict.fromkeys([*(host.recorded.get(name) or ()), *data[name]])) for name in data},
                 "cuda": [*series],
             },
-            "files": [DROP_IN, *([] if is_locked else [PREFERENCES_FILE])],
+            "files": [*files, *([] if is_locked else [PREFERENCES_FILE])],
             "packages": [LOCK_PLUGIN] if is_locked else [],
             "pinned_packages": [one.name for one in installed],
             "lines": {LOCK_FILE: data["version_locks"]} if is_locked else {},
-            "units": {UNIT: {"enabled": True, "active": True, "started_after": [DROP_IN]}},
+            "units": {
+                unit: {"enabled": True, "active": True, "started_after": _read_by(unit, files)} for unit in units
+            },
         },
+    }
+
+
+def _directories(files: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(path.rpartition("/")[0] for path in files))
+
+
+def _with_epoch(version: str) -> str:
+    """A version as package_pin locks it."""
+    return version if ":" in version else f"0:{version}"
+
+
+def _read_by(unit: str, files: Iterable[str]) -> list[str]:
+    """The files that a unit has read at its start; the exporter starts again with the engine."""
+    return [path for path in files if unit == EXPORTER_UNIT or path == DROP_IN]
+
+
+def _of_units(request: Request, host: Host, removed: Sequence[str], files: Sequence[str]) -> dict[str, Any]:
+    """Which units are stopped before packages change, started afterwards, and go on without a drop-in of the role."""
+    there = {UNIT: host.service.get("unit") == UNIT, EXPORTER_UNIT: _EXPORTER in host.packages}
+    requested = {UNIT: request.is_present, EXPORTER_UNIT: request.exporter is not None}
+    of_package = {UNIT: _CORE, EXPORTER_UNIT: _EXPORTER}
+    configured = {UNIT: DROP_IN, EXPORTER_UNIT: EXPORTER_DROP_IN}
+    # An engine that goes on with the libraries of another version fails. The exporter needs it, and stops first.
+    order = [unit for unit in (EXPORTER_UNIT, UNIT) if there[unit]]
+    left = [unit for unit in order[::-1] if not requested[unit] and of_package[unit] not in removed]
+    return {
+        "units": [UNIT, EXPORTER_UNIT],
+        "stopped_units": [unit for unit in order if requested[unit] or of_package[unit] in removed],
+        "disabled_units": [unit for unit in order if not requested[unit] and of_package[unit] in removed],
+        # Of packages that others have installed.
+        "restarted_units": [unit for unit in left if configured[unit] in (host.recorded.get("files") or ())],
+        "services": [{"unit": unit, "started_after": _read_by(unit, files)} for unit, one in requested.items() if one],
     }
 
 
@@ -286,7 +422,7 @@ def _refusals(
     yield from _against_driver(request, host, driver_comes)
     yield from _against_others(request, host)
     if readings is not None:
-        yield from _against_processes(host, readings)
+        yield from _against_processes(request, host, readings)
     series = _series(request, host)
     if _is_known(series):
         yield from _against_availability(request, _packages(request, series, table, host.manager), host)
@@ -331,17 +467,17 @@ def _against_others(request: Request, host: Host) -> Iterator[str]:
         )
 
 
-def _against_processes(host: Host, readings: Readings) -> Iterator[str]:
+def _against_processes(request: Request, host: Host, readings: Readings) -> Iterator[str]:
     """Why a host engine that runs elsewhere, such as in a container of NVIDIA's GPU Operator, is in the way.
 
-    An exporter starts an engine of its own, unless it is given another one: where DCGM ran already, it was.
+    An exporter starts an engine of its own, unless it is given another one: where DCGM ran already, it was. In
+    addition to the exporter of the role there is no other one.
     """
     found = dict.fromkeys(_PROCESS.findall(readings.output(_PROCESSES)))
     for program, cgroup in found:
-        is_ours = UNIT in cgroup or (
-            program == "dcgm-exporter" and (host.record or host.service.get("state") == "active")
-        )
-        if is_ours:
+        uses_engine = program == "dcgm-exporter" and (host.record or host.service.get("state") == "active")
+        unit = EXPORTER_UNIT if program == "dcgm-exporter" and request.exporter else UNIT
+        if unit in cgroup or (uses_engine and request.exporter is None):
             continue
         is_pod = "kubepods" in cgroup
         what = "a pod" if is_pod else "a container" if any(one in cgroup for one in _CONTAINERS) else cgroup[-80:]
@@ -350,6 +486,9 @@ def _against_processes(host: Host, readings: Readings) -> Iterator[str]:
             if is_pod
             else "stop it"
         )
+        if uses_engine:
+            yield f"{program} runs in {what}, and a host has one; {remedy}, or set nvidia_dcgm_exporter to false"
+            continue
         yield (
             f"{program} runs in {what} and has a host engine of its own, and two of them on a host disturb each other; "
             f"{remedy}, or take nvidia_dcgm out of gpu_fleet_roles"
@@ -364,13 +503,16 @@ def _against_availability(request: Request, packages: Sequence[CudaPackage], hos
     missing = next((one for one in needed if not is_offered(one, host.offers)), None)
     if missing is None:
         return
+    name, version = "nvidia_dcgm_version", request.version
+    if request.exporter is not None and missing.name == _EXPORTER:
+        name, version = "nvidia_dcgm_exporter_version", request.exporter.version
     found = sorted({_upstream(one.version) for one in host.offers if one.name == missing.name}, key=numbers)
-    is_old = not host.fresh and (not found or numbers(found[-1]) < numbers(request.version))
+    is_old = not host.fresh and (not found or numbers(found[-1]) < numbers(version))
     if not is_old:
         has = f"it has {', '.join(found[-_SHOWN_VERSIONS:])}" if found else "it has none"
         yield (
-            f"nvidia_dcgm_version is {request.version}, of which the repository for {host.platform['name']} does not "
-            f"have {missing.name}; {has}"
+            f"{name} is {version}, of which the repository for {host.platform['name']} does not have {missing.name}; "
+            f"{has}"
         )
 
 
@@ -379,14 +521,26 @@ def _upstream(version: str) -> str:
     return version.rpartition(":")[2]
 
 
-def _vulnerable(version: str) -> Iterator[str]:
-    """Vulnerabilities of a version that is requested as a whole; the newest of a beginning is the repository's."""
+def _warnings(request: Request) -> Iterator[str]:
+    """About versions that are requested as a whole; the newest of a beginning is the repository's."""
+    version = request.version
     found = vulnerabilities.known(vulnerabilities.DCGM, version) if version.count(".") == 2 else None
     if found and found.found:
         yield (
             f"nvidia_dcgm_version is {version}, which has known vulnerabilities (NVIDIA's security {found.text}); "
             f"{found.fixed_in} and newer have none of them"
         )
+    tested = dcgm.tested_with(request.exporter.version) if request.exporter else ()
+    if request.exporter and tested and not any(_begins(one, version) for one in tested):
+        yield (
+            f"nvidia_dcgm_exporter_version is {request.exporter.version}, which NVIDIA has tested with DCGM "
+            f"{' and '.join(tested)}, and nvidia_dcgm_version is {version}; set one that fits the other, see "
+            "docs/compatibility.md"
+        )
+
+
+def _begins(version: str, beginning: str) -> bool:
+    return f"{version}.".startswith(f"{beginning}.")
 
 
 # What was read back
@@ -408,6 +562,17 @@ def refusals_of_the_service(host: Host, discovery: str, command: str) -> Iterato
             f"`dcgmi discovery -l` lists {match[1]} of the {host.gpus} GPUs that nvidia-smi lists; see `journalctl -u "
             f"{UNIT}`"
         )
+
+
+def refusals_of_the_exporter(exporter: Exporter, command: str, status: int) -> Iterator[str]:
+    """What the unit's ExecStart and the status of a request over HTTP differ in from an exporter as declared."""
+    if f" {exporter.options} " not in f" {command} ":
+        yield (
+            f"{EXPORTER_UNIT} does not start dcgm-exporter with {exporter.options}; see `systemctl cat "
+            f"{EXPORTER_UNIT}` for a drop-in that counts after {EXPORTER_DROP_IN}, and remove it"
+        )
+    elif status != _OK:
+        yield f"dcgm-exporter does not respond at {exporter.url}; see /var/log/dcgm-exporter.log"
 
 
 # For the tasks
@@ -437,8 +602,11 @@ def _offers(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mappi
     return plan(Request.read(variables), host, variables[_TABLE])
 
 
-def _verify(_variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
-    found = refusals_of_the_service(Host.of(facts), str(given["discovery"]), str(given["command"]))
+def _verify(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
+    exporter, commands = Request.read(variables).exporter, [str(one["stdout"]) for one in given["commands"]]
+    found = [*refusals_of_the_service(Host.of(facts), str(given["discovery"]), commands[0])]
+    if exporter is not None:
+        found += refusals_of_the_exporter(exporter, commands[1], int(given["status"]))
     return Plan(tuple(found))
 
 
@@ -462,5 +630,4 @@ PLANNER = RolePlanner(
     repository=_repository,
     listed=_listed,
     has_plan=True,
-    collections=("community.general",),
 )

@@ -9,12 +9,21 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.module_utils._common.gpu_clients import WATCHERS
+from ansible_collections.gpu.fleet.plugins.module_utils._common.gpu_clients import WATCHERS, clients
 from ansible_collections.gpu.fleet.plugins.module_utils._common.services import DAEMONS
+from ansible_collections.gpu.fleet.plugins.module_utils._knowledge import dcgm
 from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import Outlook, Plan, Readings, RequestError
 from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.data import RoleData
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_dcgm import PLANNER, UNIT
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_dcgm import (
+    COUNTERS_FILE,
+    DROP_IN,
+    EXPORTER_DROP_IN,
+    EXPORTER_UNIT,
+    PLANNER,
+    UNIT,
+)
 
+from tests.conftest import ROOT
 from tests.unit.driver.plans import DEBIAN, EL, UBUNTU
 from tests.unit.site.converged import NVIDIA_SMI
 from tests.unit.site.mock_host import NO_DRIVER
@@ -82,17 +91,19 @@ def installed(host: Mapping[str, Any], **given: Any) -> dict[str, Any]:
 def test_packages_are_those_of_the_cuda_of_the_driver() -> None:
     tasks = planned().tasks
     assert tasks["installed"] == [f"{name}=1:4.*-*" for name in FIRST]
-    assert "Package: nv-hostengine\nPin: version 1:4.*-*\nPin-Priority: 1001\n" in tasks["preferences"]
-    assert (tasks["version_locks"], tasks["record"]["lines"]) == ([], {})
+    assert {"packages": "nv-hostengine", "version": "1:4.*-*"} in tasks["pins"]
+    assert (tasks["record"]["data"]["version_locks"], tasks["record"]["lines"]) == ([], {})
     twelve = facts(smi={"driver_version": "570.195.03", "cuda_version": "12.8"})
     assert [name.partition("=")[0][-6:] for name in planned(twelve).tasks["installed"]][1::2] == ["cuda12", "cuda12"]
 
 
 def test_of_dnf_they_are_locked() -> None:
     tasks = planned(facts(EL), version="4.5.3").tasks
-    assert tasks["installed"] == [f"{name}-4.5.3-*" for name in FIRST]
-    assert "datacenter-gpu-manager-4-core-4.5.3-*" in tasks["version_locks"]
-    assert tasks["record"]["lines"] == {"/etc/dnf/plugins/versionlock.list": tasks["version_locks"]}
+    assert tasks["installed"] == [f"{name}-1:4.5.3-*" for name in FIRST]
+    locks = tasks["record"]["data"]["version_locks"]
+    assert locks == [f"{pin['packages']}-{pin['version']}" for pin in tasks["pins"]]
+    assert locks[0] == "datacenter-gpu-manager-4-core-1:4.5.3-*"
+    assert tasks["record"]["lines"] == {"/etc/dnf/plugins/versionlock.list": locks}
     assert "/etc/apt/preferences.d/gpu-fleet-dcgm" not in tasks["record"]["files"]
 
 
@@ -149,15 +160,16 @@ def test_a_host_as_requested_has_no_work_whatever_runs_there() -> None:
 
 def test_the_host_engine_listens_on_the_loopback_address_alone() -> None:
     tasks = planned().tasks
-    lines = tasks["drop_in_content"].splitlines()
+    (drop_in,) = tasks["files"]
+    lines = drop_in["content"].splitlines()
     commands = [line for line in lines if line.startswith("ExecStart=")]
     # The first takes the command of the package away.
     assert commands == [
         "ExecStart=",
         "ExecStart=/usr/bin/nv-hostengine -n --service-account nvidia-dcgm --bind-interface 127.0.0.1",
     ]
-    assert tasks["record"]["units"] == {UNIT: {"enabled": True, "active": True, "started_after": [tasks["drop_in"]]}}
-    assert tasks["drop_in"].endswith("/nvidia-dcgm.service.d/zz-gpu-fleet.conf")
+    assert tasks["record"]["units"] == {UNIT: {"enabled": True, "active": True, "started_after": [drop_in["dest"]]}}
+    assert drop_in["dest"] == "/etc/systemd/system/nvidia-dcgm.service.d/zz-gpu-fleet.conf"
 
 
 def test_its_unit_is_one_that_is_stopped_while_gpus_have_to_be_idle() -> None:
@@ -190,7 +202,7 @@ NO_ENGINE = (
 
 @pytest.mark.parametrize("discovery", [LISTED, "2 GPUs found.\n", "3 GPUs found.\n0 NvSwitches found.\n"])
 def test_what_was_read_back_is_as_declared(discovery: str) -> None:
-    assert planned(stage="verify", found={"command": EXEC_START, "discovery": discovery}).refusals == ()
+    assert planned(stage="verify", found={"commands": [{"stdout": EXEC_START}], "discovery": discovery}).refusals == ()
 
 
 @pytest.mark.parametrize(
@@ -202,20 +214,176 @@ def test_what_was_read_back_is_as_declared(discovery: str) -> None:
         ({"discovery": "No 2 GPUs found\n"}, "lists no GPUs: No 2 GPUs found"),
         ({"discovery": "²2 GPUs found.\n"}, "lists no GPUs"),
         ({"discovery": "x" * 10_000}, "lists no GPUs: xxx"),
-        ({"command": EXEC_START.replace("127.0.0.1", "0.0.0.0")}, "does not start nv-hostengine with"),
-        ({"command": EXEC_START.replace("127.0.0.1", "127.0.0.100")}, "does not start nv-hostengine with"),
-        ({"command": ""}, "see `systemctl cat nvidia-dcgm.service` for a drop-in that counts after"),
+        ({"commands": [{"stdout": EXEC_START.replace("127.0.0.1", "0.0.0.0")}]}, "does not start nv-hostengine with"),
+        (
+            {"commands": [{"stdout": EXEC_START.replace("127.0.0.1", "127.0.0.100")}]},
+            "does not start nv-hostengine with",
+        ),
+        ({"commands": [{"stdout": ""}]}, "see `systemctl cat nvidia-dcgm.service` for a drop-in that counts after"),
     ],
 )
-def test_another_service_than_declared_is_refused(found: dict[str, str], words: str) -> None:
-    (text,) = planned(stage="verify", found={"command": EXEC_START, "discovery": LISTED, **found}).refusals
+def test_another_service_than_declared_is_refused(found: dict[str, Any], words: str) -> None:
+    (text,) = planned(
+        stage="verify", found={"commands": [{"stdout": EXEC_START}], "discovery": LISTED, **found}
+    ).refusals
     assert words in text and len(text) < 400
 
 
 def test_a_gpu_that_does_not_respond_is_not_expected_of_dcgm() -> None:
     gpus = [NVIDIA_SMI["gpus"][0], {**NVIDIA_SMI["gpus"][1], "error": "GPU is lost"}]
-    found = {"command": EXEC_START, "discovery": "1 GPU found (Active).\n"}
+    found = {"commands": [{"stdout": EXEC_START}], "discovery": "1 GPU found (Active).\n"}
     assert planned(facts(smi={"gpus": gpus}), "verify", found).refusals == ()
+
+
+# The exporter
+
+
+EXPORTER = "datacenter-gpu-manager-exporter"
+TENSOR = {"field": "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "type": "gauge", "help": "Ratio of cycles of the tensor cores."}
+WITH_EXPORTER = {"exporter": True, "exporter_counters": [TENSOR]}
+EXPORTER_START = (
+    "{ path=/usr/bin/dcgm-exporter ; argv[]=/usr/bin/dcgm-exporter --remote-hostengine-info 127.0.0.1:5555 "
+    f"--address 127.0.0.1:9400 -f {COUNTERS_FILE} ; ignore_errors=no ; start_time=[n/a] }}"
+)
+
+
+def test_an_exporter_uses_the_engine_of_the_host() -> None:
+    tasks = planned(**WITH_EXPORTER).tasks
+    assert tasks["installed"][-1] == f"{EXPORTER}=4.*-*"
+    files = {one["dest"]: one["content"] for one in tasks["files"]}
+    assert [*files] == [DROP_IN, EXPORTER_DROP_IN, COUNTERS_FILE]
+    commands = [line for line in files[EXPORTER_DROP_IN].splitlines() if line.startswith("ExecStart=")]
+    assert commands == ["ExecStart=", f"ExecStart={EXPORTER_START.partition('argv[]=')[2].partition(' ;')[0]}"]
+    assert "PartOf=nvidia-dcgm.service" in files[EXPORTER_DROP_IN]
+    assert files[COUNTERS_FILE].splitlines()[1:] == [
+        "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE, gauge, Ratio of cycles of the tensor cores."
+    ]
+    assert [*tasks["record"]["units"]] == [UNIT, EXPORTER_UNIT]
+    assert tasks["record"]["units"][EXPORTER_UNIT]["started_after"] == [*files]
+    of_package = planned(exporter=True).tasks["files"][-1]["content"]
+    assert "-f /etc/dcgm-exporter/default-counters.csv\n" in of_package
+    assert planned(facts(EL), exporter=True, exporter_version="4.8.2").tasks["record"]["data"]["version_locks"][-1] == (
+        f"{EXPORTER}-0:4.8.2-*"
+    )
+
+
+def test_an_exporter_stops_before_the_engine_and_starts_after_it() -> None:
+    host = facts(service=SERVICE, packages={**dict.fromkeys(FIRST, "1:4.5.2-1"), EXPORTER: "4.8.1-1"})
+    tasks = planned(host, **WITH_EXPORTER).tasks
+    assert tasks["stopped_units"] == [EXPORTER_UNIT, UNIT]
+    assert [one["unit"] for one in tasks["services"]] == [UNIT, EXPORTER_UNIT]
+    # One of others goes on.
+    assert planned(host).tasks["stopped_units"] == [UNIT]
+    order = list(WATCHERS)
+    assert order.index(UNIT) < order.index(EXPORTER_UNIT)
+    stopped = clients(())
+    assert stopped.index(EXPORTER_UNIT) < stopped.index(UNIT) < stopped.index("nvidia-persistenced.service")
+
+
+def test_an_exporter_that_is_no_longer_requested_is_removed() -> None:
+    record = installed(facts(), **WITH_EXPORTER)
+    packages = {**dict.fromkeys(FIRST, "1:4.5.3-1"), EXPORTER: "4.8.2-1"}
+    host = facts(service=SERVICE, packages=packages, record=record)
+    assert planned(host, **WITH_EXPORTER).steps == ()
+    plan = planned(host)
+    assert plan.steps == ("install",)
+    assert plan.tasks["obsolete"]["packages"] == [EXPORTER]
+    assert plan.tasks["obsolete"]["files"] == [EXPORTER_DROP_IN, COUNTERS_FILE]
+    assert plan.tasks["obsolete_directories"] == [EXPORTER_DROP_IN.rpartition("/")[0], "/etc/dcgm-exporter"]
+    assert plan.tasks["disabled_units"] == [EXPORTER_UNIT]
+    gone = planned(host, state="absent").tasks
+    assert gone["disabled_units"] == gone["stopped_units"] == [EXPORTER_UNIT, UNIT]
+    assert gone["obsolete"]["files"] == [DROP_IN, EXPORTER_DROP_IN, COUNTERS_FILE]
+
+
+def test_an_exporter_of_others_loses_the_drop_in_of_the_role_alone() -> None:
+    there = facts(service=SERVICE, packages={EXPORTER: "4.8.2-1"})
+    record = installed(there, **WITH_EXPORTER)
+    packages = {**dict.fromkeys(FIRST, "1:4.5.3-1"), EXPORTER: "4.8.2-1"}
+    plan = planned(facts(service=SERVICE, packages=packages, record=record))
+    assert plan.tasks["obsolete"]["packages"] == plan.tasks["disabled_units"] == []
+    assert plan.tasks["restarted_units"] == [EXPORTER_UNIT]
+
+
+@pytest.mark.parametrize(
+    ("address", "url"),
+    [
+        ("127.0.0.1:9400", "http://127.0.0.1:9400/metrics"),
+        (":9401", "http://127.0.0.1:9401/metrics"),
+        ("0.0.0.0:9400", "http://127.0.0.1:9400/metrics"),
+        ("10.0.0.7:9400", "http://10.0.0.7:9400/metrics"),
+        ("[::]:9400", "http://[::1]:9400/metrics"),
+        ("[2001:db8::7]:9400", "http://[2001:db8::7]:9400/metrics"),
+    ],
+)
+def test_the_address_of_an_exporter_is_declared_and_read_back(address: str, url: str) -> None:
+    tasks = planned(exporter=True, exporter_address=address).tasks
+    assert tasks["exporter_url"] == url
+    assert f" --address {address} " in tasks["files"][-1]["content"]
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("9400", "localhost:9400", "127.0.0.1", "127.0.0.1:0", "127.0.0.1:65536", "::1:9400", "127.0.0.1:9400 -k"),
+        *("", 9400, "[fe80::1%eth0]:9400", "127.0.0.1:٩٤٠٠", "010.0.0.1:9400", "127.0.0.1:9400\n"),
+    ],
+)
+def test_another_address_of_an_exporter_is_refused_by_name(address: object) -> None:
+    with pytest.raises(RequestError, match=r"^nvidia_dcgm_exporter_address is "):
+        planned(exporter=True, exporter_address=address)
+    assert planned(exporter_address=address).refusals == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"field": "DCGM_FI_DEV_GPU_TEMP, gauge"}, "has the field"),
+        ({"field": "gpu_temp"}, "has the field"),
+        ({"help": "one, two"}, "has the help"),
+        ({"help": " "}, "has the help"),
+        ({"help": "a\nDCGM_FI_DEV_GPU_TEMP"}, "has the help"),
+    ],
+)
+def test_a_counter_that_the_exporter_does_not_understand_is_refused_by_name(change: dict[str, str], words: str) -> None:
+    with pytest.raises(RequestError, match=rf"^nvidia_dcgm_exporter_counters {words}"):
+        planned(exporter=True, exporter_counters=[{**TENSOR, **change}])
+
+
+@pytest.mark.parametrize(
+    ("commands", "status", "words"),
+    [
+        ([EXEC_START, EXPORTER_START], 200, ""),
+        ([EXEC_START, EXPORTER_START], -1, "dcgm-exporter does not respond at http://127.0.0.1:9400/metrics"),
+        ([EXEC_START, EXPORTER_START.replace("--remote-hostengine-info 127.0.0.1:5555 ", "")], 200, "does not start"),
+        ([EXEC_START, EXPORTER_START.replace("127.0.0.1:9400", ":9400")], 200, "does not start"),
+    ],
+)
+def test_an_exporter_is_read_back(commands: list[str], status: int, words: str) -> None:
+    found = {"commands": [{"stdout": one} for one in commands], "discovery": LISTED, "status": status}
+    refusals = planned(None, "verify", found, **WITH_EXPORTER).refusals
+    assert [words in one for one in refusals] == ([True] if words else [])
+
+
+def test_a_second_exporter_is_refused() -> None:
+    packages = {"datacenter-gpu-manager-4-core": "1:4.5.3-1"}
+    host = facts(service=SERVICE, packages=packages)
+    engine = "nv-hostengine 0::/system.slice/nvidia-dcgm.service\n"
+    elsewhere = {"readings": ps(f"{engine}dcgm-exporter 0::/kubepods.slice/a.scope\n")}
+    assert planned(host, found=elsewhere).refusals == ()
+    (text,) = planned(host, found=elsewhere, exporter=True).refusals
+    assert text.startswith("dcgm-exporter runs in a pod, and a host has one; set dcgm.enabled=false and")
+    assert text.endswith("or set nvidia_dcgm_exporter to false")
+    own = {"readings": ps(f"{engine}dcgm-exporter 0::/system.slice/nvidia-dcgm-exporter.service\n")}
+    assert planned(host, found=own, exporter=True).refusals == ()
+
+
+def test_versions_that_nvidia_has_not_tested_with_each_other_are_warned_of() -> None:
+    (text,) = planned(version="4.6.0", exporter=True, exporter_version="4.8.2").warnings
+    assert text.startswith("nvidia_dcgm_exporter_version is 4.8.2, which NVIDIA has tested with DCGM 4.5.3, and")
+    for version, exporter in ("4.5.3", "4.8.2"), ("4.5", "4.8.2"), ("4.7.1", "4.9.0"), ("4.6.0", "4.8"):
+        assert planned(version=version, exporter=True, exporter_version=exporter).warnings == ()
+    assert {pair.exporter for pair in dcgm.PAIRS} >= {one.exporter for one in dcgm.OPERATORS}
 
 
 # Refusals
@@ -392,3 +560,12 @@ def test_a_whole_version_with_known_vulnerabilities_is_warned_of() -> None:
     )
     assert planned(version="4.5.3").warnings == planned(version="4.5").warnings == ()
     assert planned(facts(record=installed(facts(), version="4.5.2")), version="4.5.2").warnings == ()
+
+
+def test_the_pairs_are_those_of_the_guide() -> None:
+    guide = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8").partition("## DCGM and its exporter")[2]
+    rows = [line for line in guide.splitlines() if line.startswith("|") and line[2].isdigit()]
+    assert rows == [
+        *(f"| {one.exporter} | {', '.join(one.dcgm)} |" for one in dcgm.PAIRS),
+        *(f"| {one.version} | {one.dcgm} | {one.exporter} |" for one in dcgm.OPERATORS),
+    ]

@@ -11,9 +11,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_dcgm import DROP_IN, PREFERENCES_FILE, UNIT
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_dcgm import (
+    COUNTERS_FILE,
+    DROP_IN,
+    EXPORTER_DROP_IN,
+    EXPORTER_UNIT,
+    PREFERENCES_FILE,
+    UNIT,
+)
 
-from tests.unit.dcgm.test_dcgm_plan import EXEC_START, FIRST, LISTED, NO_ENGINE, OLD, SERVICE, facts, installed
+from tests.unit.dcgm.test_dcgm_plan import (
+    EXEC_START,
+    EXPORTER_START,
+    FIRST,
+    LISTED,
+    NO_ENGINE,
+    OLD,
+    SERVICE,
+    facts,
+    installed,
+)
 from tests.unit.driver.plans import EL
 from tests.unit.site.converged import CUDA, NVIDIA_SMI
 from tests.unit.site.mock_host import DEBIAN_12, NO_CUDA, NO_DRIVER, MockHost, SiteRun, run_site
@@ -23,8 +40,8 @@ pytestmark = pytest.mark.plays
 _SYSTEM = {name.removeprefix("ansible_"): value for name, value in DEBIAN_12.items()}
 _EL = {**DEBIAN_12, "ansible_pkg_mgr": "dnf", **{f"ansible_{name}": value for name, value in EL.items()}}
 _MODULES = (
-    *("apt", "copy", "dnf", "dnf_versionlock", "file", "managed_record", "signed_repository", "systemd_reload"),
-    *("systemd_service", "systemd", "unit_restart", "command"),
+    *("apt", "copy", "dnf", "file", "managed_record", "package_pin", "signed_repository", "systemd_reload"),
+    *("systemd_service", "systemd", "unit_restart", "command", "uri"),
 )
 _LISTS = "".join(f" {name} | 1:4.5.3-1 | https://x Packages\n" for name in FIRST)
 _RESULTS: Mapping[str, Any] = {
@@ -71,7 +88,8 @@ def test_a_host_gets_dcgm(tmp_path: Path) -> None:
     run = Run(tmp_path)
     assert run.done.rc == 0, run.done.output
     assert [names for names in run.given("apt", "name") if names] == [[f"{name}=1:4.*-*" for name in FIRST]]
-    assert DROP_IN in run.given("copy", "dest") and PREFERENCES_FILE in run.given("copy", "dest")
+    assert run.given("copy", "dest") == [DROP_IN]
+    assert run.given("package_pin", "preferences_file") == [PREFERENCES_FILE]
     assert run.given("unit_restart", "started_after") == [[DROP_IN]]
     # Nothing is stopped where there is no unit.
     assert run.given("systemd_service", "state") == ["started"]
@@ -107,7 +125,7 @@ def test_a_running_engine_stops_after_the_package_lists_were_read_and_before_pac
 
 
 def test_of_dnf_versions_are_locked_before_they_are_installed(tmp_path: Path) -> None:
-    listed = "".join(f"{name} | 4.5.3-1\n" for name in FIRST)
+    listed = "".join(f"{name} | 1:4.5.3-1\n" for name in FIRST)
     run = Run(
         tmp_path,
         variables={"nvidia_dcgm_version": "4.5.3"},
@@ -115,10 +133,10 @@ def test_of_dnf_versions_are_locked_before_they_are_installed(tmp_path: Path) ->
         system=_EL,
     )
     assert run.done.rc == 0, run.done.output
-    (locks,) = run.given("dnf_versionlock", "name")
-    assert "nv-hostengine-4.5.3-*" in locks
-    assert run.order("dnf", "dnf_versionlock") == ["dnf", "dnf_versionlock", "dnf"]
-    assert run.given("dnf", "name")[-1] == [f"{name}-4.5.3-*" for name in FIRST]
+    (pins,) = run.given("package_pin", "pins")
+    assert {"packages": "nv-hostengine", "version": "1:4.5.3-*"} in pins
+    assert run.order("dnf", "package_pin") == ["package_pin", "dnf"]
+    assert run.given("dnf", "name")[-1] == [f"{name}-1:4.5.3-*" for name in FIRST]
 
 
 def test_check_mode_reports_and_changes_nothing(tmp_path: Path) -> None:
@@ -162,10 +180,27 @@ def test_a_removal_takes_the_packages_of_the_role(tmp_path: Path) -> None:
     )
     assert run.done.rc == 0, run.done.output
     assert run.given("apt", "name") == [record["data"]["packages"]]
-    assert run.given("systemd_service", "enabled")[0] is False
-    assert run.given("systemd_service", "state")[1:] == ["stopped"]
-    assert [path for path in run.given("file", "path") if path in (DROP_IN, PREFERENCES_FILE)] == [
-        DROP_IN,
-        PREFERENCES_FILE,
-    ]
+    assert run.given("systemd_service", "enabled") == [None, False]
+    assert run.given("systemd_service", "state") == ["stopped", None]
+    assert DROP_IN in run.given("file", "path")
+    assert run.given("package_pin", "state") == ["absent"]
     assert run.calls[-1][1]["state"] == "absent"
+
+
+def test_an_exporter_starts_after_the_engine_and_is_read(tmp_path: Path) -> None:
+    counters = [{"field": "DCGM_FI_DEV_GPU_TEMP", "type": "gauge", "help": "Temperature."}]
+    given = {"nvidia_dcgm_exporter": True, "nvidia_dcgm_exporter_counters": counters}
+    lists = _LISTS + " datacenter-gpu-manager-exporter | 4.8.2-1 | https://x Packages\n"
+    found = {"command apt-cache madison": {"changed": True, "rc": 0, "stdout": lists, "stderr": ""}}
+    shown = {"changed": True, "rc": 0, "stdout": f"{EXEC_START} {EXPORTER_START}", "stderr": ""}
+    responds = {"changed": False, "status": 200}
+    run = Run(tmp_path, variables=given, results={**found, "command systemctl show": shown, "uri": responds})
+    assert run.done.rc == 0, run.done.output
+    assert run.given("copy", "dest") == [DROP_IN, EXPORTER_DROP_IN, COUNTERS_FILE]
+    assert run.given("systemd_service", "name") == [UNIT, EXPORTER_UNIT]
+    assert run.given("uri", "url") == ["http://127.0.0.1:9400/metrics"]
+    assert [*run.calls[-1][1]["units"]] == [UNIT, EXPORTER_UNIT]
+    (tmp_path / "silent").mkdir()
+    silent = Run(tmp_path / "silent", variables=given, results={**found, "command systemctl show": shown, "uri": {}})
+    assert "dcgm-exporter does not respond at http://127.0.0.1:9400/metrics" in silent.done.failure("one")
+    assert ["inputs" in arguments for _name, arguments in _records(silent)] == [False]

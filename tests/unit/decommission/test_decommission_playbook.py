@@ -74,6 +74,16 @@ def test_what_was_not_confirmed_or_is_in_use_is_not_touched(tmp_path: Path) -> N
     assert "-e gpu_fleet_decommission_confirm=true" in done.failure("one")
 
 
+def test_packages_that_a_killed_run_has_not_configured_are_no_removed_ones(tmp_path: Path) -> None:
+    names = ["cuda-nvcc-13-0", "libnvidia-cfg1"]
+    killed = replace(host(), system={**host().system, "gpu_fleet_unfinished_packages": names})
+    done = decommission(tmp_path, {"one": (killed, CONFIRMED), "two": (host(), CONFIRMED)})
+    text = done.failure("one")
+    assert "dpkg has not configured cuda-nvcc-13-0, libnvidia-cfg1, as after a run that was killed" in text
+    assert "run `dpkg --configure -a` on the host" in text
+    assert "managed_record" not in done.modules["one"] and "managed_record" in done.modules["two"]
+
+
 def test_idle_hosts_are_returned_to_what_they_were(tmp_path: Path) -> None:
     mig = {**NVIDIA_SMI, "gpus": [{**gpu, "mig_mode_current": "enabled"} for gpu in NVIDIA_SMI["gpus"]]}
     layout = {"enabled": True, "profiles": ["1g.18gb"], "devices": []}

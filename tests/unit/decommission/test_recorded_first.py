@@ -23,6 +23,7 @@ INSTALLS: Mapping[str, str] = {
     "cudnn": "install.yml",
     "docker": "install.yml",
     "nvidia_container_toolkit": "install.yml",
+    "nvidia_dcgm": "install.yml",
     "gpu_monitoring": "install.yml",
 }
 """The roles that install packages which they remove again, each with the file that begins the change."""

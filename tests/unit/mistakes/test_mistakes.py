@@ -110,3 +110,12 @@ def test_a_role_in_a_playbook_of_others_warns_of_a_misspelled_name_once(tmp_path
 
 def test_there_are_more_than_a_hundred() -> None:
     assert len(MISTAKES) > 100
+
+
+def test_a_refused_role_of_others_playbooks_prints_no_facts(tmp_path: Path) -> None:
+    playbook = tmp_path / "playbook.json"
+    playbook.write_text('[{"hosts": "all", "gather_facts": false, "roles": ["gpu.fleet.gpu_containers"]}]')
+    mistaken = {"gpu_containers_declared": [{"name": "hold", "image": "cuda", "gpus": 1}]}
+    done = run_site(tmp_path, {"one": (HOSTS["converged"], mistaken)}, playbook=playbook)
+    assert "one: gpu_containers_declared[0]: gpus is 1; it takes all, none, or a list" in done.failure("one")
+    assert "ansible_facts" not in done.output and len(done.output) < 4_000

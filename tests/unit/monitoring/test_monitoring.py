@@ -117,6 +117,17 @@ def test_targets_are_discovered_from_a_file(prometheus: Path) -> None:
     assert scrape["scrape_configs"][0]["file_sd_configs"] == [{"files": [str(prometheus / "gpu_fleet_targets.json")]}]
 
 
+def test_an_exporter_of_dcgm_is_a_job_of_its_own_with_the_instance_of_its_host() -> None:
+    files = gpu_monitoring.prometheus_files("/p", ["gpu1:9100", "[fd00::2]:9100"], 300, [], ["gpu1:9400", "gpu3:9400"])
+    scrape = yaml.safe_load(files["/p/gpu_fleet_scrape.yml"])
+    assert [one["job_name"] for one in scrape["scrape_configs"]] == ["gpu_fleet", "gpu_fleet_dcgm"]
+    assert json.loads(files["/p/gpu_fleet_dcgm_targets.json"]) == [
+        {"targets": ["gpu1:9400"], "labels": {"instance": "gpu1:9100"}},
+        {"targets": ["gpu3:9400"], "labels": {"instance": "gpu3:9400"}},
+    ]
+    assert "/p/gpu_fleet_dcgm_targets.json" not in gpu_monitoring.prometheus_files("/p", ["gpu1:9100"], 300, [])
+
+
 def test_prometheus_accepts_configuration_and_rules(prometheus: Path, promtool: Promtool) -> None:
     assert "SUCCESS" in promtool("check", "config", prometheus / "prometheus.yml")
     assert f"SUCCESS: {len(rules())} rules found" in promtool("check", "rules", prometheus / "gpu_fleet_rules.yml")
@@ -446,7 +457,8 @@ def test_the_dashboard_has_what_grafana_needs_of_each_panel() -> None:
 
 
 def test_the_dashboard_uses_metrics_that_are_written() -> None:
-    known = {name for name, *_rest in (*metrics.HEALTH, *metrics.READINGS)}
+    # The last is the job of dcgm-exporter.
+    known = {*(name for name, *_rest in (*metrics.HEALTH, *metrics.READINGS)), "gpu_fleet_dcgm"}
     used = set(re.findall(r"\bgpu_fleet_\w+", DASHBOARD.read_text(encoding="utf-8")))
     assert used
     assert used <= known

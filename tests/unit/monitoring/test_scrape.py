@@ -41,6 +41,13 @@ def free_ports(count: int) -> list[int]:
         return [int(one.getsockname()[1]) for one in sockets]
 
 
+# As dcgm-exporter has them, which node_exporter stands for.
+DCGM_SAMPLES = """\
+DCGM_FI_PROF_PIPE_TENSOR_ACTIVE{gpu="0",UUID="GPU-1"} 0.5
+DCGM_FI_PROF_PCIE_TX_BYTES{gpu="0",UUID="GPU-1"} 1000
+"""
+
+
 @contextlib.contextmanager
 def running(program_file: Path, options: Sequence[str], log: Path) -> Iterator[None]:
     """A program that runs meanwhile, with its output in a file."""
@@ -116,9 +123,10 @@ def queried(port: int, expression: str) -> list[Any]:
 
 def test_the_alert_of_a_scraped_host_fires_and_the_dashboard_has_data(tmp_path: Path) -> None:
     prometheus, node_exporter = program("prometheus"), program("prometheus-node-exporter")
-    healthy_port, reset_port, down_port, port = free_ports(4)
+    healthy_port, reset_port, down_port, dcgm_port, port = free_ports(5)
     targets = [f"127.0.0.1:{number}" for number in (healthy_port, reset_port, down_port)]
-    for path, text in prometheus_files(str(tmp_path), targets, 300, []).items():
+    exporter = f"127.0.0.1:{dcgm_port}"
+    for path, text in prometheus_files(str(tmp_path), targets, 300, [], [exporter]).items():
         Path(path).write_text(text, encoding="utf-8")
     # As before Prometheus 2.43: the scrape job in its own configuration.
     configuration = {
@@ -127,20 +135,23 @@ def test_the_alert_of_a_scraped_host_fires_and_the_dashboard_has_data(tmp_path: 
         **yaml.safe_load((tmp_path / "gpu_fleet_scrape.yml").read_text()),
     }
     (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(configuration))
+    both, dcgm = (healthy_port, reset_port), tmp_path / "dcgm"
+    dcgm.mkdir()
+    (dcgm / "dcgm.prom").write_text(DCGM_SAMPLES, encoding="utf-8")
     with contextlib.ExitStack() as stack:
-        for number, reset in ((healthy_port, False), (reset_port, True)):
-            directory = textfile(tmp_path / str(number), reset=reset)
+        directories = {number: textfile(tmp_path / str(number), reset=number == reset_port) for number in both}
+        for number, directory in {**directories, dcgm_port: dcgm}.items():
             options = [
                 "--collector.disable-defaults",
                 "--collector.textfile",
                 f"--web.listen-address=127.0.0.1:{number}",
+                f"--collector.textfile.directory={directory}",
             ]
-            options.append(f"--collector.textfile.directory={directory}")
             stack.enter_context(running(node_exporter, options, tmp_path / f"{number}.log"))
         listen = [f"--web.listen-address=127.0.0.1:{port}", f"--storage.tsdb.path={tmp_path / 'data'}"]
         options = [f"--config.file={tmp_path / 'prometheus.yml'}", *listen]
         stack.enter_context(running(prometheus, options, tmp_path / "prometheus.log"))
-        alerts = wait_for(port, {"GpuFleetRecoveryReset"}, healthy=2)
+        alerts = wait_for(port, {"GpuFleetRecoveryReset"}, healthy=3)
         empty = [expression for expression in expressions() if not queried(port, expression)]
         hosts = {name: api(port, path) for name, path in chosen().items()}
     (alert,) = [alert for alert in alerts if alert["labels"]["alertname"] == "GpuFleetRecoveryReset"]

@@ -283,6 +283,8 @@ def test_a_version_is_locked_before_its_package_is_there(dnf: Host) -> None:
     assert dnf(state="absent", pins=[PIN])["changed"]
     assert dnf.file(LIST).read_text() == ""
     assert not dnf(release=["cuda-config-0:13.0.*"])["changed"]
+    dnf(pins=[{**PIN, "version": "1:4.5.*-*"}])
+    assert dnf.file(LIST).read_text() == "cuda-config-1:4.5.*-*\n"
 
 
 def test_locks_of_others_stay_and_are_named(dnf: Host) -> None:

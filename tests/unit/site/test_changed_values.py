@@ -62,6 +62,7 @@ _HEARD = {
 }
 _DRA = {"kubernetes_node_gpus_by": "dra_driver"}
 _INSTALLER = {"installer": r"C:\driver.exe", "checksum": _SHA256}
+_COUNTER = {"field": "DCGM_FI_DEV_GPU_TEMP", "type": "gauge", "help": "Temperature."}
 _ROW = {"id": "hot", "reading": "temperature_memory_c", "operator": "above", "value": 90, "verdict": "warn"}
 _LOCAL = [{"source": "/srv/one.deb", "sha256": _SHA256}]
 CASES: Mapping[str, tuple[Any, Mapping[str, Any]]] = {
@@ -154,6 +155,10 @@ CASES: Mapping[str, tuple[Any, Mapping[str, Any]]] = {
     "nvidia_container_toolkit_mode": ("legacy", {}),
     "nvidia_container_toolkit_runtimes": (["docker", "containerd"], {}),
     "nvidia_container_toolkit_version": ("1.19.1", {}),
+    "nvidia_dcgm_exporter": (True, {}),
+    "nvidia_dcgm_exporter_address": (":9400", {"nvidia_dcgm_exporter": True}),
+    "nvidia_dcgm_exporter_counters": ([_COUNTER], {"nvidia_dcgm_exporter": True}),
+    "nvidia_dcgm_exporter_version": ("4.8.2", {"nvidia_dcgm_exporter": True}),
     "nvidia_dcgm_version": ("4.5.3", {}),
     "nvidia_driver_debian_mirror": (_URL, {}),
     "nvidia_driver_epel_fingerprint": ("5" * 40, {}),

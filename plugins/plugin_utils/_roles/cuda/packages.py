@@ -120,7 +120,8 @@ def offers_command(manager: str, *, fresh: bool) -> list[str]:
     if manager == "apt":
         return ["apt-cache", "madison"]
     cached = [] if fresh else ["--cacheonly"]
-    query = ["repoquery", "--queryformat", "%{name} | %{version}-%{release}"]
+    # Without the epoch 0, as apt-cache prints it.
+    query = ["repoquery", "--queryformat", "%{name} | %{evr}"]
     return ["dnf", "--quiet", "--disableplugin=versionlock", *cached, *query]
 
 
