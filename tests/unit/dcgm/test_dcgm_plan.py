@@ -240,7 +240,7 @@ def test_a_gpu_that_does_not_respond_is_not_expected_of_dcgm() -> None:
 
 EXPORTER = "datacenter-gpu-manager-exporter"
 TENSOR = {"field": "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "type": "gauge", "help": "Ratio of cycles of the tensor cores."}
-WITH_EXPORTER = {"exporter": True, "exporter_counters": [TENSOR]}
+WITH_EXPORTER: Mapping[str, Any] = {"exporter": True, "exporter_counters": [TENSOR]}
 EXPORTER_START = (
     "{ path=/usr/bin/dcgm-exporter ; argv[]=/usr/bin/dcgm-exporter --remote-hostengine-info 127.0.0.1:5555 "
     f"--address 127.0.0.1:9400 -f {COUNTERS_FILE} ; ignore_errors=no ; start_time=[n/a] }}"
