@@ -72,7 +72,7 @@ options:
           - The priority of apt. dnf locks versions of any priority above 0.
           - From -32768 to 32767.
         type: int
-        default: 1001
+        default: 1000
   release:
     description:
       - Packages that earlier runs have held or locked, or their locks of dnf as they are in its list. They are released

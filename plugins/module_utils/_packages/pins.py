@@ -16,8 +16,9 @@ from .._common.file_steps import File, FileStep, write_step
 from .._common.plain_text import one_line
 from .._managed.packages import Package, entries_of
 
-PRIORITY = 1001
-"""Above it apt installs a version although that is a downgrade."""
+PRIORITY = 1000
+"""From it on apt installs a version although that is a downgrade. Ansible's apt module gives 1001 to a version that a
+task requests, so that a task can leave the pin of the last run for an older version."""
 PLUGIN = "python3-dnf-plugin-versionlock"
 
 # Lines of files that root's package manager reads: none may begin another line, field or comment.

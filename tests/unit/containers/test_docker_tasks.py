@@ -266,3 +266,17 @@ def test_what_the_last_run_has_left_is_removed(purge: bool, tmp_path: Path) -> N
     assert (["docker", "rm", "--force", "c0ffee"] in found.argv()) is purge
     assert (["rmdir", "/var/lib/docker"] in found.argv()) is purge
     assert found.of("managed_record")[-1]["state"] == "absent"
+
+
+def test_check_mode_takes_the_steps_of_a_removal(tmp_path: Path) -> None:
+    """apt simulates no removal of held packages by itself, and the hold is still there."""
+    given = {**GIVEN, "docker_state": "absent"}
+    host = MockHost(APT, packages=INSTALLED, records=_record("x", **DATA))
+    found = role(tmp_path, host, given, "--check", results={"file": {**DONE, "changed": True}})
+    assert found.run.rc == 0, found.run.output[-3000:]
+    assert "Would remove docker-ce" in found.run.output
+    assert [one["allow_change_held_packages"] for one in found.of("apt")] == [True]
+    assert [one["state"] for one in found.of("package_pin")] == ["absent"]
+    assert len(found.of("daemon_json")) == 1
+    assert {*DATA["repository"], *DATA["certificates"]} <= {one["path"] for one in found.of("file")}
+    assert found.of("managed_record")[-1]["state"] == "absent"

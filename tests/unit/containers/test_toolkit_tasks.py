@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -373,14 +374,33 @@ def test_all_that_a_run_has_left_is_removed(case: Case, manager: str, tmp_path: 
     assert found.of("managed_record")[-1]["state"] == "absent"
 
 
+def test_check_mode_takes_the_steps_of_a_removal(tmp_path: Path) -> None:
+    """apt simulates no removal of held packages by itself, and the hold is still there: seen on a real host."""
+    seen: dict[bool, Counter[str]] = {}
+    for check in (False, True):
+        (directory := tmp_path / f"{check}").mkdir()
+        arguments = ("--check",) if check else ()
+        found = role(directory, Case({"state": "absent"}, record=RECORD, arguments=arguments))
+        assert found.run.rc == 0, found.run.output[-3000:]
+        assert [one["allow_change_held_packages"] for one in found.of("apt")] == [check]
+        assert (f"Would remove {', '.join(TOOLKIT)}" in found.run.output) is check
+        seen[check] = Counter(name.partition(" ")[0] for name, _arguments in found.calls)
+    # Check mode disables no unit.
+    assert seen[False] - seen[True] == Counter(command=1)
+    assert seen[True] - seen[False] == Counter()
+
+
 def test_the_site_playbook_removes_it_with_docker_as_the_role_does(tmp_path: Path) -> None:
     """Also where Docker's role does not run: playbook and role read the same variables."""
     record = {"nvidia_container_toolkit": {"drift": [], **RECORD}}
-    host = MockHost(APT, SMI, cuda(), packages=packages(podman="5.4.2"), records=record)
+    results = dict.fromkeys((*MODULES, "lineinfile", "replace", "unit_restart", "daemon_json"), DONE)
+    results |= {**dict.fromkeys(("containerd_runtime", "crio_runtime"), CHANGED), "find": {**DONE, "matched": 0}}
+    host = MockHost(APT, SMI, cuda(), packages=packages(podman="5.4.2"), records=record, results=results)
     given = {"gpu_fleet_roles": ["nvidia_container_toolkit"], "docker_state": "absent"}
     done = run_site(tmp_path, {"host": (host, given)}, "--check")
     assert done.rc == 0, done.output[-3000:]
     assert f"Would remove {', '.join(TOOLKIT)}" in done.output
+    assert "apt" in done.modules["host"]
 
 
 def test_a_host_that_the_role_has_not_configured_has_nothing_to_update(tmp_path: Path) -> None:

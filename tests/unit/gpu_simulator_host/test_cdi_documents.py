@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The simulated nvidia-ctk's CDI documents, by version and naming, as the real one writes them.
 
-The facts are those that nvidia-ctk 1.14.6, 1.17.8, 1.18.2 and 1.20.0 wrote on a host with 2 H200, driver 580.159.04;
-all four agree but where it is stated. Identifiers, paths of the driver and the order of nodes aside, a part is as the
-real one or in SIMPLIFIED with the reason.
+The facts are those that nvidia-ctk 1.14.6, 1.17.8, 1.18.2, 1.19.1 and 1.20.0 wrote on a host with 2 H200, driver
+580.159.04; all of them agree but where it is stated. Identifiers, paths of the driver and the order of nodes aside,
+a part is as the real one or in SIMPLIFIED with the reason.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gpu_simulator.containers.toolkit_hooks import LIBRARIES
 from tests.conftest import COUNT, ROOT
 from tests.unit.gpu_simulator_host.support import SimulatedHost
 
-VERSIONS = ("1.14.6", "1.17.8", "1.18.2", "1.20.0")
+VERSIONS = ("1.14.6", "1.17.8", "1.18.2", "1.19.1", "1.20.0")
 NODES = {0: ["/dev/nvidia0"], 1: ["/dev/nvidia1"]}
 BY_INDEX = {"0": NODES[0], "1": NODES[1]}
 BY_UUID = {"GPU 0": NODES[0], "GPU 1": NODES[1]}
@@ -45,11 +45,12 @@ ENVIRONMENT = {
     "1.14.6": [],
     "1.17.8": ["NVIDIA_VISIBLE_DEVICES=void"],
     "1.18.2": ["NVIDIA_CTK_LIBCUDA_DIR=DRIVER", "NVIDIA_VISIBLE_DEVICES=void"],
+    "1.19.1": ["NVIDIA_CTK_LIBCUDA_DIR=DRIVER", "NVIDIA_VISIBLE_DEVICES=void"],
     "1.20.0": ["NVIDIA_CTK_LIBCUDA_DIR=DRIVER", "NVIDIA_VISIBLE_DEVICES=void"],
 }
 BIND = ["ro", "nosuid", "nodev", "bind"]
 RBIND = ["ro", "nosuid", "nodev", "rbind", "rprivate"]
-MOUNT_OPTIONS = {"1.14.6": BIND, "1.17.8": BIND, "1.18.2": RBIND, "1.20.0": RBIND}
+MOUNT_OPTIONS = {"1.14.6": BIND, "1.17.8": BIND, "1.18.2": RBIND, "1.19.1": RBIND, "1.20.0": RBIND}
 COMMON_NODES = ["/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidiactl"]
 MOUNTED_FILES = {"": 35, "--mode=management": 33}
 # The links, to libraries of the driver, are left out.
@@ -64,24 +65,27 @@ HOOKS = {
         "1.14.6": [CACHE],
         "1.17.8": [LINKS, LINKS, COMPAT, CACHE],
         "1.18.2": [LINKS, LINKS, COMPAT, CACHE, NODES_STAY],
+        "1.19.1": [LINKS, LINKS, COMPAT, CACHE, NODES_STAY],
         "1.20.0": [LINKS, LINKS, COMPAT, CACHE, NODES_STAY, PROFILE],
     },
     "--mode=management": {
         "1.14.6": [CACHE],
         "1.17.8": [LINKS, CACHE],
         "1.18.2": [LINKS, CACHE],
+        "1.19.1": [LINKS, CACHE],
         "1.20.0": [LINKS, COMPAT, CACHE],
     },
 }
 # Of the device itself.
 CHMOD = "chmod --mode 755 --path /dev/nvidia-caps"
-HOOKS_OF_MANAGEMENT = {"1.14.6": [CHMOD], "1.17.8": [CHMOD], "1.18.2": [], "1.20.0": []}
+HOOKS_OF_MANAGEMENT = {"1.14.6": [CHMOD], "1.17.8": [CHMOD], "1.18.2": [], "1.19.1": [], "1.20.0": []}
 Program = tuple[str, str, list[str], list[str]]
 """Point, path, first arguments and environment of a hook."""
 CTK_HOOK: Program = ("createContainer", "/usr/bin/nvidia-ctk", ["nvidia-ctk", "hook"], [])
 CDI_HOOK: Program = ("createContainer", "/usr/bin/nvidia-cdi-hook", ["nvidia-cdi-hook"], ["NVIDIA_CTK_DEBUG=false"])
-PROGRAM = {"1.14.6": CTK_HOOK, "1.17.8": CDI_HOOK, "1.18.2": CDI_HOOK, "1.20.0": CDI_HOOK}
-KEYS_OF_NODES = {"1.20.0": {"path", "major", "minor", "fileMode", "permissions"}, "": {"path"}}
+PROGRAM = {"1.14.6": CTK_HOOK, "1.17.8": CDI_HOOK, "1.18.2": CDI_HOOK, "1.19.1": CDI_HOOK, "1.20.0": CDI_HOOK}
+NUMBERED = {"path", "major", "minor", "fileMode", "permissions"}
+KEYS_OF_NODES = {"1.19.1": NUMBERED, "1.20.0": NUMBERED, "": {"path"}}
 SIMPLIFIED = {"mounted files": "The simulator is two directories and a program instead of the files of a driver."}
 
 
@@ -182,6 +186,10 @@ def test_the_configuration_is_that_of_the_version(
     """What the real `nvidia-ctk config` of this version printed."""
     monkeypatch.setenv("GPU_SIMULATOR_TOOLKIT_VERSION", version)
     expected = (ROOT / "tests/unit/containers/fixtures/nvidia-ctk" / f"config-{version}.toml").read_text()
+    # 1.19.1 was read on Debian, the others on Ubuntu.
+    if "ldconfig.real" in expected:
+        (simulated.root / "sbin").mkdir(exist_ok=True)
+        (simulated.root / "sbin/ldconfig.real").touch()
     for command in (["config"], ["config", "default"]):
         assert container.main("nvidia-ctk", command, str(simulated.root)) == 0
         assert capsys.readouterr().out == expected

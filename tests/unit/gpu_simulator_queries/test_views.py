@@ -238,6 +238,24 @@ def test_graphics_processes_are_no_compute_apps(make_host: MakeHost) -> None:
     assert host.smi("--query-compute-apps=pid", "--format=csv,noheader") == ("", 0)
 
 
+def test_clients_of_mps_are_shown_as_on_a_real_host(make_host: MakeHost) -> None:
+    """What driver 580.159.04 printed on an H200 for two clients and their server."""
+    clients = [process(pid=pid, name="probe", type="M+C", used_memory_mib=528) for pid in (20025, 20026)]
+    server = process(pid=20030, name="nvidia-cuda-mps-server", used_memory_mib=66)
+    host = make_host("h200")
+    host.change(lambda state: state["gpus"][0]["processes"].extend([*clients, server]))
+    rows = (
+        "|    0   N/A  N/A           20025    M+C   probe                                   528MiB |",
+        "|    0   N/A  N/A           20026    M+C   probe                                   528MiB |",
+        "|    0   N/A  N/A           20030      C   nvidia-cuda-mps-server                   66MiB |",
+    )
+    assert "\n".join(rows) in host.smi()[0]
+    listed = host.smi("--query-compute-apps=pid,process_name,used_memory", "--format=csv,noheader")[0].splitlines()
+    assert {*listed} == {"20030, nvidia-cuda-mps-server, 66 MiB", "20026, probe, 528 MiB", "20025, probe, 528 MiB"}
+    monitored = host.smi("pmon", "-c", "1")[0].splitlines()
+    assert [line[:22] for line in monitored if "probe" in line] == ["    0      20025   M+C", "    0      20026   M+C"]
+
+
 def test_pending_modes(make_host: MakeHost) -> None:
     host = make_host("a100_40gb")
 

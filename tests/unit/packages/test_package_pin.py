@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,6 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.modules import apt as apt_module
 from ansible_collections.gpu.fleet.plugins.module_utils._common.host_files import HostFiles
 from ansible_collections.gpu.fleet.plugins.module_utils._common.runner import CommandResult
 from ansible_collections.gpu.fleet.plugins.module_utils._packages import pins, pins_run
@@ -29,11 +32,11 @@ PREFERENCES = """\
 # Written by the role gpu.fleet.example, which alone changes these versions.
 Package: docker-ce
 Pin: version 5:28.5.1-1
-Pin-Priority: 1001
+Pin-Priority: 1000
 
 Package: containerd.io
 Pin: version 1.7.27-1
-Pin-Priority: 1001
+Pin-Priority: 1000
 """
 LOCKS = ["docker-ce-3:28.5.1-1.el9.*", "containerd.io-0:1.7.27-1.el9.*"]
 
@@ -164,12 +167,19 @@ def test_apt_releases_what_earlier_runs_have_held(apt: Host) -> None:
     assert (result["released"], result["removed"], apt.held) == (HOLD, [OURS], ["linux-image-amd64"])
 
 
+def test_a_task_can_leave_the_pin_of_the_last_run() -> None:
+    """apt takes the highest priority, and of equal ones the newer version: a pin at that of the task kept 1.20.0."""
+    (requested,) = re.findall(r"create_pin\('Version', pkgname, version, (\d+)\)", inspect.getsource(apt_module))
+    # From 1000 on apt takes an older version, see apt_preferences(5).
+    assert 1000 <= pins.PRIORITY < int(requested)
+
+
 def test_a_version_is_preferred_before_its_package_is_there(apt: Host) -> None:
     pins_ = [PIN, {"packages": "nvidia-* libnvidia-*", "version": "580.1-*", "priority": -1}]
     assert apt(pins=pins_, preferences_file=OURS)["written"] == [OURS]
     assert apt.file(OURS).read_text() == (
         "# Written by gpu.fleet.package_pin, which alone changes these versions.\n"
-        "Package: cuda-config\nPin: version 13.0.*\nPin-Priority: 1001\n\n"
+        "Package: cuda-config\nPin: version 13.0.*\nPin-Priority: 1000\n\n"
         "Package: nvidia-* libnvidia-*\nPin: version 580.1-*\nPin-Priority: -1\n"
     )
     # Without holds nothing asks for packages.

@@ -143,8 +143,8 @@ def _management(state: State) -> dict[str, tuple[str, ...]]:
 
 
 def _device_node(path: str, minors: dict[str, int]) -> dict[str, Any]:
-    """Return a node of a CDI document; since 1.20 with numbers, of which 0 is left out, and mode."""
-    if _is_before("1.20"):
+    """Return a node of a CDI document; since 1.19 with numbers, of which 0 is left out, and mode."""
+    if _is_before("1.19"):
         return {"path": path}
     major, minor, mode = _node_numbers(path, minors)
     numbers = {"major": major, **({"minor": minor} if minor else {})}
@@ -472,7 +472,7 @@ def config(root: str, arguments: list[str]) -> None:
     in_place = any([_flag(arguments, "in-place"), _short_flag(arguments, "-i")])
     is_default = arguments[:1] in (["default"], ["create-default"], ["generate-default"])
     _refuse_rest(arguments[1:] if is_default else arguments)
-    text = toolkit_config.default_config(_is_before)
+    text = toolkit_config.default_config(_is_before, root)
     if os.path.exists(place) and not is_default:
         with open(place, encoding="utf-8") as file:
             text = file.read()

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import os
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable
@@ -20,7 +22,7 @@ supported-driver-capabilities = "compat32,compute,display,graphics,ngx,utility,v
 #debug = "/var/log/nvidia-container-toolkit.log"
 environment = []
 #ldcache = "/etc/ld.so.cache"
-ldconfig = "@/sbin/ldconfig.real"
+ldconfig = "@{ldconfig}"
 load-kmods = true
 #no-cgroups = false
 #path = "/usr/bin/nvidia-container-cli"
@@ -55,9 +57,14 @@ _RUNTIMES_UP_TO_1_17 = 'runtimes = ["docker-runc", "runc", "crun"]'
 _LEGACY = '\n[nvidia-container-runtime.modes.legacy]\ncuda-compat-mode = "ldconfig"\n'
 
 
-def default_config(is_before: Callable[[str], bool]) -> str:
-    """Return the text; ``is_before``: whether the simulated version is before another one."""
+def default_config(is_before: Callable[[str], bool], root: str) -> str:
+    """Return the text; ``is_before``: whether the simulated version is before another one.
+
+    Ubuntu has the program of ldconfig under another name, and a script of that name.
+    """
+    real = "/sbin/ldconfig.real"
     return _DEFAULT.format(
+        ldconfig=real if os.path.exists(os.path.join(root, real[1:])) else "/sbin/ldconfig",
         runtimes=_RUNTIMES_UP_TO_1_17 if is_before("1.18") else _RUNTIMES,
         legacy="" if is_before("1.17") else _LEGACY,
     )

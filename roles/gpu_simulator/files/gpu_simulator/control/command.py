@@ -98,7 +98,7 @@ def _add_processes(commands: Subparsers) -> None:
     busy.add_argument("--gpu", default="0", help="index, UUID or bus id (default: 0)")
     busy.add_argument("--pid", type=int, help=f"default: the next free one from {FIRST_PID}")
     busy.add_argument("--name", default="python3")
-    busy.add_argument("--type", default="C", choices=("C", "G", "C+G"))
+    busy.add_argument("--type", default="C", choices=("C", "G", "C+G", "M+C"))
     busy.add_argument("--memory-mib", type=int, default=512)
     busy.add_argument("--gpu-instance", type=int, metavar="ID")
     busy.add_argument("--compute-instance", type=int, metavar="ID", help="default: 0 where a GPU instance is given")
