@@ -62,9 +62,12 @@ def on_host(host: str, script: str) -> str:
 
 
 def packages(host: str) -> dict[str, str]:
-    """The state of each package; headers and compilers stay, as other packages may need them."""
+    """The state of each package; headers and compilers stay, as other packages may need them.
+
+    A removed package whose configuration files stay, as of containerd, which other engines use, counts as removed.
+    """
     shown = on_host(host, "dpkg-query -W -f '${db:Status-Abbrev}${Package}\\n'")
-    found = {line[3:]: line[:2] for line in shown.splitlines()}
+    found = {line[3:]: line[:2] for line in shown.splitlines() if line[:2] != "rc"}
     return {
         name: state for name, state in found.items() if re.search("nvidia|cuda|cudnn|docker|containerd|gpu-m", name)
     }
