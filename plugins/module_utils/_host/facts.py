@@ -109,6 +109,6 @@ def missing_users(names: Sequence[str]) -> list[str]:
     for name in names:
         try:
             pwd.getpwnam(name)
-        except KeyError:
+        except (KeyError, ValueError):  # ValueError: a null byte in the name
             missing.append(name)
     return missing

@@ -85,8 +85,7 @@ def test_proxmox_has_names_of_its_own() -> None:
 )
 def test_proxmox_gets_the_headers_of_its_next_kernels(installed: tuple[str, ...], metapackages: list[str]) -> None:
     there = {name: [{"version": "1"}] for name in installed}
-    missing = [{"item": "6.17.2-2-pve", "stat": {"exists": False}}]
-    found = stage("headers", facts(DEBIAN, packages=there), {"headers": {"results": missing}})
+    found = stage("headers", facts(DEBIAN, packages=there), lacking("6.17.2-2-pve"))
     assert found["packages"] == ["proxmox-headers-6.17.2-2-pve", *metapackages]
 
 

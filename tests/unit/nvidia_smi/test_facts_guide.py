@@ -103,7 +103,7 @@ def _arguments(output: str) -> list[dict[str, Any]]:
 
 
 def test_every_code_and_reason_is_in_the_guide() -> None:
-    text = GUIDE.read_text()
+    text = GUIDE.read_text() + (ROOT / "docs" / "troubleshooting.md").read_text()
     codes = {code for code, _broken, _message in health._RULES}
     codes |= {"gpu_missing", "inforom_corrupted", "driver_library_mismatch"}
     assert [code for code in sorted(codes) if f"`{code}`" not in text] == []
