@@ -21,6 +21,7 @@ import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._host.packages import DPKG_FORMAT, parse_dpkg, unfinished
 from ansible_collections.gpu.fleet.plugins.module_utils._packages import apt
 from ansible_collections.gpu.fleet.plugins.module_utils._packages.plan import PackageError, PackagePlan, PackageRequest
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import Ask, Reading
 from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.data import RoleData
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.docker.host import Host as DockerHost
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.docker.plan import plan as plan_docker
@@ -29,7 +30,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.docker.request im
 from tests.conftest import COUNT, EFFORT
 from tests.live_archive.archive import SUITES, ArchiveRoot
 from tests.live_archive.test_driver_matrix import MODULES, key, source, upstream
-from tests.unit.driver.plans import DEBIAN, NO_DRIVER, stage
+from tests.unit.driver.plans import DEBIAN, NO_DRIVER, asked, stage
 from tests.unit.real_indexes.apt_root import AptRoot, field_of
 
 DOCKER = RoleData.read().defaults(["docker"])
@@ -295,6 +296,13 @@ class Decided:
     found: PackagePlan = field(default_factory=PackagePlan)
 
 
+def answered(root: AptRoot, reading: Reading | list[Reading]) -> dict[str, Any]:
+    """The result of a command that a stage asks for, by the programs of the archive's root."""
+    assert isinstance(reading, tuple) and reading[0] == "command"
+    _env, _language, *argv = reading[1]["argv"]
+    return {"stdout": root.run(argv).text}
+
+
 def decide(root: AptRoot, facts: dict[str, Any], variables: dict[str, Any]) -> Decided:
     """The stages of a run, in its order, until the packages would change."""
     planned = stage("plan", facts, {"check_mode": True}, **variables)
@@ -308,14 +316,11 @@ def decide(root: AptRoot, facts: dict[str, Any], variables: dict[str, Any]) -> D
         return transaction(root, asked_for, repair=True)
     if "install" not in planned["steps"]:
         return Decided("kept", "; ".join(planned["notes"]))
-    asked: dict[str, Any] = {"observed": observed, "shown": {}, "listed": {}, "recommended": {}, "is_complete": False}
-    first = stage("select", facts, {**asked, "with_companions": True}, **variables)
-    if first["queries"]:
-        shown = root.run(first["show_command"]).text
-        command = stage("listing", facts, {"queries": first["queries"], "shown": shown}, **variables)["command"]
-        asked |= {"shown": {"stdout": shown}, "listed": {"stdout": root.run(command).text}}
-    asked["is_complete"] = True
-    selection = stage("select", facts, {**asked, "with_companions": True}, **variables)
+    known: dict[str, Any] = {"observed": observed, "with_companions": True, "is_complete": True}
+    selection = asked("select", facts, known, **variables)
+    while isinstance(selection, Ask):
+        known |= {name: answered(root, one) for name, one in selection.readings.items()}
+        selection = asked("select", facts, known, **variables)
     if selection["refusals"]:
         return Decided("refused", "; ".join(selection["refusals"]), selection)
     if selection["is_kept"]:
