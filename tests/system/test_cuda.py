@@ -231,7 +231,8 @@ def test_a_package_stands_in_for_a_newer_driver_until_there_is_one() -> None:
     _simulate(gpu_simulator_gpus=[{"model": "a100_40gb", "count": 1}])
     play({**asked, "cuda_versions": ["12.9"], "cuda_components": ["compiler", "profilers"]})
 
-    asked["cuda_components"] = ["compiler"]
+    # Without a version it would be the newest that the driver runs.
+    asked |= {"cuda_versions": ["13.0"], "cuda_components": ["compiler"]}
     refused = play(asked, succeeds=False)
     assert "CUDA 13.0 needs driver 580" in messages(refused)
     assert "the package cuda-compat-13-0 can stand in" in messages(refused)
