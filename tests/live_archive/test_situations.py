@@ -296,7 +296,7 @@ class Decided:
     found: PackagePlan = field(default_factory=PackagePlan)
 
 
-def answered(root: AptRoot, reading: Reading | list[Reading]) -> dict[str, Any]:
+def result_of(root: AptRoot, reading: Reading | list[Reading]) -> dict[str, Any]:
     """The result of a command that a stage asks for, by the programs of the archive's root."""
     assert isinstance(reading, tuple) and reading[0] == "command"
     _env, _language, *argv = reading[1]["argv"]
@@ -319,7 +319,7 @@ def decide(root: AptRoot, facts: dict[str, Any], variables: dict[str, Any]) -> D
     known: dict[str, Any] = {"observed": observed, "with_companions": True, "is_complete": True}
     selection = asked("select", facts, known, **variables)
     while isinstance(selection, Ask):
-        known |= {name: answered(root, one) for name, one in selection.readings.items()}
+        known |= {name: result_of(root, one) for name, one in selection.readings.items()}
         selection = asked("select", facts, known, **variables)
     if selection["refusals"]:
         return Decided("refused", "; ".join(selection["refusals"]), selection)

@@ -158,6 +158,7 @@ TOOLKITS = offers(*(f"cuda-toolkit-{version}" for version in ("12-8", "12-9", "1
         # Fresh lists have all that there is.
         (["13.1"], TOOLKITS, True, "it has 12.8, 12.9, 13.0"),
         (["13.0"], "", True, "it has none of the known versions"),
+        ([], offers("cuda-toolkit-12-9"), True, "cuda_versions names none, so it is 13.0 here, of which"),
     ],
 )
 def test_a_version_that_there_is_not(versions: list[str], offered: str | None, fresh: bool, refusal: str) -> None:

@@ -320,7 +320,8 @@ def plan(request: Request, host: Host, tables: Tables) -> Plan:
     refusals: list[str] = []
     if request.is_present:
         offered = _offered_versions(request, host, table)
-        refusals += [text for version in found for text in _against_availability(version, request, host, offered)]
+        for version in found:
+            refusals += _against_availability(version, _as_named(version, given), request, host, offered)
         refusals += [
             f"{'; '.join(one.reasons)}; {_fitting(version, request, host, offered)}"
             for version, one in found.items()
@@ -438,8 +439,15 @@ def _offered_versions(request: Request, host: Host, table: Table) -> list[str]:
     return [version for version in candidates if {*_packages(request, host, table, (version,))} <= names]
 
 
-def _against_availability(version: str, request: Request, host: Host, offered: Sequence[str]) -> Iterator[str]:
-    """Why a version cannot be had from NVIDIA's repository.
+def _as_named(version: str, given: Request) -> str:
+    """How a refusal begins, in the words of the user, who may have named no version."""
+    return f"cuda_versions has {version}" if given.versions else f"cuda_versions names none, so it is {version} here"
+
+
+def _against_availability(
+    version: str, named: str, request: Request, host: Host, offered: Sequence[str]
+) -> Iterator[str]:
+    """Why a version cannot be had from NVIDIA's repository; `named` is how the refusal begins.
 
     Package lists that may be old have every older version, but maybe not the newest. Without lists the tables decide.
     """
@@ -450,13 +458,13 @@ def _against_availability(version: str, request: Request, host: Host, offered: S
         if not is_known:
             known = sorted(DRIVER_OF_CUDA, key=numbers)
             yield (
-                f"cuda_versions has {version}, which is not a CUDA version that this collection knows ({known[0]} to "
+                f"{named}, which is not a CUDA version that this collection knows ({known[0]} to "
                 f"{known[-1]}); for a newer one, first add its repository with the role gpu.fleet.nvidia_repository"
             )
     elif host.fresh or not is_known or numbers(version) < numbers(offered[-1]):
         has = f"it has {', '.join(offered[-_FITTING:])}" if offered else "it has none of the known versions"
         yield (
-            f"cuda_versions has {version}, of which the repository for {host.platform['name']} does not have "
+            f"{named}, of which the repository for {host.platform['name']} does not have "
             f"{', '.join(request.components)}; {has}"
         )
 
