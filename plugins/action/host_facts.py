@@ -12,7 +12,7 @@ however little it does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -27,14 +27,20 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._ansible_core import (
     UNDECRYPTED,
     evaluated,
     for_templates,
-    reading,
+    readings,
 )
 from ansible_collections.gpu.fleet.plugins.plugin_utils._controller import missing_collections
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.nvlink_domains import VARIABLE as NVLINK_DOMAIN
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.nvlink_domains import observed as nvlink_observed
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_run import PLACES
 from ansible_collections.gpu.fleet.plugins.plugin_utils._planning import room
-from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import Plan, RequestError, command, in_order
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import (
+    Ask,
+    Plan,
+    Read,
+    RequestError,
+    in_order,
+)
 from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.data import RoleData, public_names
 from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.plain import named, plain
 from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.platforms import WINDOWS, platform_of
@@ -164,7 +170,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             return _refused(host, [*wrong_names, *found.refusals])
         try:
             work = list(found.work)
-            refusals = _refusals_of_versions(work, values, known, lambda argv: self._read(argv, variables))
+            refusals = _refusals_of_versions(work, values, known, lambda asked: self._read(asked, variables))
             refusals += room.refusals(work, values, room.Found.of(observed))
             refusals += unfinished_refusals(self._task.args.get("roles"), known) if work else ()
             if refusals:
@@ -328,10 +334,10 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
                     found.settled.append("gpu_health")
         return found
 
-    def _read(self, argv: Sequence[str], variables: dict[str, Any]) -> dict[str, Any]:
-        """The result of a command that only reads; one that fails has read nothing."""
-        found = reading(self, *command(*argv), variables)
-        return {} if found.get("failed") else found
+    def _read(self, asked: Ask, variables: dict[str, Any]) -> dict[str, Any]:
+        """The results of what a stage asks for; one that fails has read nothing."""
+        found = readings(self, asked, variables)
+        return {name: {} if one.get("failed") else one for name, one in found.items()}
 
 
 @dataclass
@@ -404,7 +410,7 @@ def _refusals_of_versions(
     work: Sequence[str],
     values: Mapping[str, Any],
     names: Mapping[str, Any],
-    read: Callable[[Sequence[str]], dict[str, Any]],
+    read: Read,
 ) -> list[str]:
     """What roles with work refuse by what the host's package lists have now."""
     to_come: dict[str, str] = {}

@@ -14,13 +14,12 @@ from ansible_collections.gpu.fleet.plugins.action import managed_facts  # noqa: 
 from ansible_collections.gpu.fleet.plugins.module_utils._common.plain_text import one_line
 from ansible_collections.gpu.fleet.plugins.modules.role_plan import ARGUMENT_SPEC
 from ansible_collections.gpu.fleet.plugins.plugin_utils import _injected_facts
-from ansible_collections.gpu.fleet.plugins.plugin_utils._ansible_core import evaluated, for_templates, reading
+from ansible_collections.gpu.fleet.plugins.plugin_utils._ansible_core import evaluated, for_templates, readings
 from ansible_collections.gpu.fleet.plugins.plugin_utils._controller import missing_collections
 from ansible_collections.gpu.fleet.plugins.plugin_utils._planning import room
 from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import (
     Ask,
     Plan,
-    Reading,
     RequestError,
     RolePlanner,
     as_lists,
@@ -34,6 +33,8 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.variable_forms
 
 _LONGEST_MESSAGE = 16_384
 READINGS = "readings"
+# Modules of the collection that a stage asks for.
+_FACTS = "gpu.fleet."
 # The option data-root is where Docker keeps images.
 _OPTIONS = "docker_daemon_options"
 _MALFORMED = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
@@ -78,9 +79,16 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
                 if read.get("failed"):
                     return {**result, **read}
                 given[READINGS] = read[READINGS]
+            of_host, warnings = {**observed.get("ansible_facts", {})}, [*observed.get("warnings", ())]
             found = planned(role, stage, variables, facts, given)
             while isinstance(found, Ask):
-                given |= {name: self._read(one, known) for name, one in found.readings.items()}
+                read = readings(self, found, known)
+                for one in _results_of_facts(found, read):
+                    if one.get("failed"):
+                        return {**result, **one}
+                    of_host, facts = {**of_host, **one["ansible_facts"]}, {**facts, **named(one["ansible_facts"])}
+                    warnings += one.get("warnings", ())
+                given |= read
                 found = planned(role, stage, variables, facts, given)
             lacking = _lacking(role, found, variables, observed)
             if lacking:
@@ -89,9 +97,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             if outcome.get("failed"):
                 # Without the facts: Ansible prints all of a failed result.
                 return {**result, **outcome}
-            result |= {"ansible_facts": observed["ansible_facts"]} if observed else {}
+            result |= {"ansible_facts": of_host} if of_host else {}
             result |= {"variables": _converted_by_name(role, variables, planner.reads), **outcome}
-            ended: dict[str, Any] = for_templates(_warning(host, result, observed.get("warnings", ())))
+            ended: dict[str, Any] = for_templates(_warning(host, result, warnings))
             return ended
         except RequestError as refused:
             return {**result, **_refused(host, [str(refused)])}
@@ -132,12 +140,6 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
         )
         return found
 
-    def _read(self, asked: Reading | list[Reading], known: dict[str, Any]) -> dict[str, Any]:
-        """The result of what a stage asks for."""
-        if isinstance(asked, list):
-            return {"results": [reading(self, *one, known) for one in asked]}
-        return reading(self, *asked, known)
-
     def _directories(self, known: Mapping[str, Any]) -> list[str]:
         """The directories that roles write to. What cannot be evaluated before the facts are read is at its default."""
         try:
@@ -167,6 +169,12 @@ def planned(
     if refusals:
         return Plan(refusals=refusals)
     return planner.stages[stage](_FILES.planner_values(role, values, planner.tables), facts, given)
+
+
+def _results_of_facts(asked: Ask, read: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The results of modules that read facts of the host, which are its facts from then on."""
+    of_facts = [name for name, one in asked.readings.items() if isinstance(one, tuple) and one[0].startswith(_FACTS)]
+    return [read[name] for name in of_facts]
 
 
 def _needs(role: str, variables: Mapping[str, Any]) -> dict[str, Any]:

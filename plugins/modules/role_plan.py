@@ -64,13 +64,13 @@ options:
       - The stage to plan. Each role has V(plan), what it has to do by its variables and the facts of the host.
       - V(nvidia_repository) has V(definitions) as well, what the tasks need to add a repository, with its URLs, and
         V(packages), which sorts the files of repository packages.
-      - V(cuda) has V(host), the plan with driver, GPUs, compiler, repositories and the changes of the package manager,
-        V(packages), which installed packages go or are damaged, V(environment), the default toolkit and the files to
-        record, and V(compiler) and V(toolkits), which refuse what does not work after the installation.
-      - V(cudnn) has V(offers), the plan with what the repositories have, V(loader), what the loader is configured with,
-        and V(loaded), which refuses what the loader does not find.
-      - V(nvidia_dcgm) has V(offers), the plan with what the repositories have, and V(verify), which refuses a host
-        engine that does not list the GPUs.
+      - V(cuda) has V(packages), which installed packages go or are damaged, V(environment), the default toolkit and the
+        files to record, and V(compiler) and V(toolkits), which refuse what does not work after the installation.
+      - V(cudnn) has V(loader), what the loader is configured with, and V(loaded), which refuses what the loader does
+        not find.
+      - V(nvidia_dcgm) has V(verify), which refuses a host engine that does not list the GPUs.
+      - The plans of these three need C(lists) in O(facts), V(cached) or V(fresh), to ask for what the repositories
+        have.
       - V(nvidia_driver) has a stage for each part of its tasks, with what they have read. They are V(observed),
         V(select), V(companions), V(preflight), V(change) and V(busy) before the driver changes, V(installed),
         V(record) and V(activation) after it, V(removal), V(in_use), which refuses a removal while GPUs are in use, and

@@ -17,6 +17,7 @@ from ansible import constants
 from ansible.errors import AnsibleError
 from ansible.release import __version__ as _installed
 
+from ._planning.contract import Ask
 from ._planning.plain import plain
 
 OLDEST_CORE = (2, 16)
@@ -62,15 +63,29 @@ def evaluated(templar: Any, value: Any) -> Any:
     return _opened(plain(_typed(templar).template(value))) if REQUIRES_NATIVE else plain(templar.template(value))
 
 
+_PACKAGE_MANAGERS = ("apt", "dnf")
+
+
 def reading(action: Any, module: str, arguments: Mapping[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
-    """The result of a module that only reads, which runs in check mode as well."""
-    is_checked, action._task.check_mode = action._task.check_mode, False
+    """The result of a module that only reads, in check mode too; a package manager's only simulates, in any mode."""
+    is_checked, action._task.check_mode = action._task.check_mode, module in _PACKAGE_MANAGERS
+    name = module if "." in module else f"ansible.legacy.{module}"
     try:
-        found = action._execute_module(f"ansible.legacy.{module}", dict(arguments), task_vars=variables)
+        found = action._execute_module(name, dict(arguments), task_vars=variables)
     finally:
         action._task.check_mode = is_checked
     read: dict[str, Any] = plain(found)
     return read
+
+
+def readings(action: Any, asked: Ask, variables: dict[str, Any]) -> dict[str, Any]:
+    """The results of what a stage asks for, by name."""
+    return {
+        name: {"results": [reading(action, *each, variables) for each in one]}
+        if isinstance(one, list)
+        else reading(action, *one, variables)
+        for name, one in asked.readings.items()
+    }
 
 
 def for_templates(result: dict[str, Any]) -> dict[str, Any]:

@@ -120,7 +120,7 @@ class Outlook:
 
 
 Reading = tuple[str, Mapping[str, Any]]
-"""A module that only reads, and its arguments."""
+"""A module that only reads, and its arguments; of apt and dnf, what a change would do."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,8 @@ class Ask:
     """What a stage has to know before it plans. role_plan reads it, in check mode as well, and calls the stage again.
 
     The task's facts then have the results under these names, of a list in `results`. A reading that fails is a result
-    as any other, as of a program that is not there.
+    as any other, as of a program that is not there. Facts that a module of this collection reads are the host's from
+    then on, and where it fails, so does the task.
     """
 
     readings: Mapping[str, Reading | list[Reading]]
@@ -151,8 +152,8 @@ Stage = Callable[
 """Takes the variables of the role with its tables, the facts of Ansible without their prefix, and the task's facts."""
 
 
-Read = Callable[[Sequence[str]], Mapping[str, Any]]
-"""Returns the result of a command that only reads on the host, empty where it has failed."""
+Read = Callable[[Ask], Mapping[str, Any]]
+"""Returns the results of readings by name, empty where one has failed."""
 Listed = Callable[[Mapping[str, Any], Mapping[str, Any], Read, Mapping[str, str]], tuple[str, Iterable[str]]]
 """Takes the variables of the role with its tables, the facts, and by role the versions that earlier ones install."""
 

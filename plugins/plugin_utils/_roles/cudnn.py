@@ -25,6 +25,7 @@ from .._planning.contract import Ask, Outlook, Plan, Read, RecordedHost, Request
 from .._planning.platforms import platform_of
 from .._planning.variable_forms import is_list, shown
 from .cuda.packages import (
+    FRESH,
     LOCK_FILE,
     LOCK_PLUGIN,
     CudaPackage,
@@ -507,20 +508,18 @@ def _request(variables: Mapping[str, Any], facts: Mapping[str, Any]) -> Request:
 def _before_change(variables: Mapping[str, Any], facts: Mapping[str, Any], outlook: Outlook) -> Sequence[str]:
     """Refusals before the first change of the run; a driver that the role nvidia_driver replaces decides nothing."""
     unknown = {"driver_version": None} if "nvidia_driver" in outlook.coming else {}
-    return _plan(variables, {**facts, "nvidia_smi": {**facts["nvidia_smi"], **unknown}}, {}).refusals
+    known = {**facts, "nvidia_smi": {**facts["nvidia_smi"], **unknown}}
+    return plan(_request(variables, known), Host.of(known), variables[_TABLE]).refusals
 
 
-def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], _given: Mapping[str, Any]) -> Plan:
-    table = variables[_TABLE]
-    return plan(_request(variables, facts), Host.of(facts), table)
-
-
-def _offers(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan | Ask:
-    asked = offers_of(_plan(variables, facts, given), given)
-    if asked:
-        return asked
-    host = Host.of(facts, given.get("offers", {}), is_true(given["fresh"]))
-    return plan(_request(variables, facts), host, variables[_TABLE])
+def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan | Ask:
+    """The plan, with `lists` by what the repositories have."""
+    request = _request(variables, facts)
+    found = plan(request, Host.of(facts), variables[_TABLE])
+    if found.refusals or not found.has_work or "lists" not in given:
+        return found
+    host = Host.of(facts, given.get("offers", {}), given["lists"] == FRESH)
+    return offers_of(found, given) or plan(request, host, variables[_TABLE])
 
 
 def _loader(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -536,7 +535,7 @@ def _loaded(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mappi
 def _listed(
     variables: Mapping[str, Any], facts: Mapping[str, Any], read: Read, _to_come: Mapping[str, str]
 ) -> tuple[str, Sequence[str]]:
-    return "", refused_by_lists(_plan, _offers, variables, facts, read)
+    return "", refused_by_lists(_plan, variables, facts, read)
 
 
 def _repository(variables: Mapping[str, Any], _facts: Mapping[str, Any]) -> str:
@@ -545,7 +544,7 @@ def _repository(variables: Mapping[str, Any], _facts: Mapping[str, Any]) -> str:
 
 PLANNER = RolePlanner(
     "cudnn",
-    {"plan": _plan, "offers": _offers, "loader": _loader, "loaded": _loaded},
+    {"plan": _plan, "loader": _loader, "loaded": _loaded},
     tables=(_TABLE,),
     refuses=_before_change,
     repository=_repository,

@@ -37,6 +37,7 @@ from .._planning.contract import (
 from .._planning.platforms import platform_of
 from .._planning.variable_forms import shown
 from .cuda.packages import (
+    FRESH,
     LOCK_FILE,
     LOCK_PLUGIN,
     CudaPackage,
@@ -589,17 +590,14 @@ def _before_change(variables: Mapping[str, Any], facts: Mapping[str, Any], outlo
     return plan(request, Host.of(facts), variables[_TABLE], outlook.readings, driver_comes=comes).refusals
 
 
-def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
-    readings = Readings.of(given["readings"]) if given.get("readings") else None
-    return plan(Request.read(variables), Host.of(facts), variables[_TABLE], readings)
-
-
-def _offers(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan | Ask:
-    asked = offers_of(_plan(variables, facts, {}), given)
-    if asked:
-        return asked
-    host = Host.of(facts, given.get("offers", {}), is_true(given["fresh"]))
-    return plan(Request.read(variables), host, variables[_TABLE])
+def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan | Ask:
+    """The plan, with `lists` by what the repositories have."""
+    request, readings = Request.read(variables), Readings.of(given["readings"]) if given.get("readings") else None
+    found = plan(request, Host.of(facts), variables[_TABLE], readings)
+    if found.refusals or not found.has_work or "lists" not in given:
+        return found
+    host = Host.of(facts, given.get("offers", {}), given["lists"] == FRESH)
+    return offers_of(found, given) or plan(request, host, variables[_TABLE])
 
 
 def _verify(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
@@ -614,7 +612,7 @@ def _listed(
     variables: Mapping[str, Any], facts: Mapping[str, Any], read: Read, to_come: Mapping[str, str]
 ) -> tuple[str, Sequence[str]]:
     # The driver decides which series there are.
-    return "", () if "nvidia_driver" in to_come else refused_by_lists(_plan, _offers, variables, facts, read)
+    return "", () if "nvidia_driver" in to_come else refused_by_lists(_plan, variables, facts, read)
 
 
 def _repository(variables: Mapping[str, Any], _facts: Mapping[str, Any]) -> str:
@@ -623,7 +621,7 @@ def _repository(variables: Mapping[str, Any], _facts: Mapping[str, Any]) -> str:
 
 PLANNER = RolePlanner(
     "nvidia_dcgm",
-    {"plan": _plan, "offers": _offers, "verify": _verify},
+    {"plan": _plan, "verify": _verify},
     tables=(_TABLE,),
     needs=needs,
     refuses=_before_change,

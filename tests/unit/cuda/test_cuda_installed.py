@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import Plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import Ask, Plan, Reading, command
 from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.registry import PLANNERS
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.cuda.plan import TABLES
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.cuda.plan import TABLES, Host, unneeded_packages
 
 from tests.unit.cuda.test_cuda_plan import CUDA_TABLES, DEBIAN, EL, ROLES, UBUNTU, _load, cuda
 
@@ -35,10 +35,19 @@ def stage(
     """What a stage returns, as the tasks get it."""
     of_host = {"driver": DRIVER, "alternatives": {}, "toolkits": []}
     known = {**system, "gpu_fleet_managed": {"cuda": record} if record else {}, "cuda": of_host, **(facts or {})}
-    result = PLANNERS["cuda"].stages[name](
-        {**_load("cuda", "defaults"), **variables, TABLES: CUDA_TABLES}, known, found
-    )
+    given = {**_load("cuda", "defaults"), **variables, TABLES: CUDA_TABLES}
+    result = PLANNERS["cuda"].stages[name](given, known, {"toolkits": {}, **found})
     return list(result.refusals) if isinstance(result, Plan) else result
+
+
+def removal(
+    found: dict[str, Any], system: dict[str, str], record: dict[str, Any], packages: Any, **variables: Any
+) -> Any:
+    """Which installed packages go; the stage asks for them first."""
+    found = {"which": "obsolete", **found}
+    asked = stage("packages", found, system, record, **variables)
+    assert asked.readings == {"packages": ("gpu.fleet.host_facts", {"gather": ["packages"]})}
+    return stage("packages", {**found, "packages": {}}, system, record, {"packages": packages}, **variables)
 
 
 def recorded(drift: tuple[str, ...] = (), **data: Any) -> dict[str, Any]:
@@ -54,7 +63,7 @@ def test_tasks_read_what_the_plan_has(system: dict[str, str], variables: dict[st
     known = {
         "plan": {**plan, "variables": dict.fromkeys(PLANNERS["cuda"].reads)},
         "environment": stage("environment", {"forward": [], "components": {}}, system, **variables),
-        "packages": stage("packages", {"obsolete": plan["obsolete"]}, system, facts={"packages": []}, **variables),
+        "packages": removal({"obsolete": plan["obsolete"]}, system, {}, [], **variables),
         "compiler": plan["compilers"][0],
         "runfile": cuda({}, system, **OF_RUNFILES)["runfiles"][0],
     }
@@ -162,10 +171,7 @@ def test_the_packages_of_what_is_no_longer_requested_go(
 ) -> None:
     record = recorded(**data)
     obsolete = cuda({"record": record}, DEBIAN, **variables)["obsolete"]
-    assert (
-        stage("packages", {"obsolete": obsolete}, DEBIAN, record, {"packages": INSTALLED}, **variables)["obsolete"]
-        == packages
-    )
+    assert removal({"obsolete": obsolete}, DEBIAN, record, INSTALLED, **variables)["removed"] == packages
 
 
 @pytest.mark.parametrize(
@@ -193,10 +199,17 @@ def test_of_unneeded_packages_those_of_toolkits_go_and_damaged_ones_come_again(
     system: dict[str, str], simulation: dict[str, Any], command: list[str]
 ) -> None:
     record = recorded(("/usr/local/cuda-12.9/bin", "/usr/local/cuda-11.8", NAMES["profile"]), dependencies=["libpci3"])
-    found = {"obsolete": {"versions": [], "packages": []}, "simulation": simulation}
-    planned = stage("packages", found, system, record, {"packages": INSTALLED}, cuda_versions=["12.9", "13.0"])
-    assert planned["unneeded"] == ["libcublas-12-9", "libpci3"]
+    found = {"obsolete": {"versions": [], "packages": []}}
+    planned = removal(found, system, record, INSTALLED, cuda_versions=["12.9", "13.0"])
     assert planned["reinstallation"] == [*command, *OF_12_9]
+    found = {"which": "unneeded"}
+    manager = "apt" if system is DEBIAN else "dnf"
+    asked = stage("packages", found, system, record)
+    assert asked.readings == {"simulation": (manager, {"autoremove": True})}
+    host = Host.of({**system, "gpu_fleet_managed": {"cuda": record}})
+    assert unneeded_packages(host, simulation).tasks["removed"] == ["libcublas-12-9", "libpci3"]
+    failed = stage("packages", {**found, "simulation": {"failed": True, "msg": "E: locked"}}, system, record)
+    assert failed == [f"{manager} does not tell which packages are no longer needed: E: locked"]
 
 
 def test_what_is_recorded_before_and_after_the_installation() -> None:
@@ -310,5 +323,40 @@ def test_what_loader_and_facts_do_not_find_is_refused(
     variables: dict[str, Any], cache: str, toolkits: list[str], words: list[str]
 ) -> None:
     facts = {"cuda": {"toolkits": [{"version": version} for version in toolkits]}}
-    found = stage("toolkits", {"cache": cache}, facts=facts, **variables)
+    found = stage("toolkits", {"cache": {"stdout": cache}}, facts=facts, **variables)
     assert len(found) == len(words) and all(word in text for word, text in zip(words, found, strict=True))
+
+
+def test_stages_ask_for_what_the_host_has() -> None:
+    variables = {**_load("cuda", "defaults"), TABLES: CUDA_TABLES}
+    cuda_facts = {"driver": DRIVER, "alternatives": {}, "toolkits": []}
+    known = {**DEBIAN, "gpu_fleet_managed": {}, "cuda": cuda_facts, "nvidia_smi": {"pci_gpus": []}}
+    given: dict[str, Any] = {"lists": "fresh", "which": "obsolete", "forward": [], "components": {}}
+    asked = {}
+    for name in ("plan", "environment", "toolkits"):
+        found = PLANNERS["cuda"].stages[name](variables, known, given)
+        assert isinstance(found, Ask)
+        asked[name] = found.readings
+    read_again = ("gpu.fleet.cuda_facts", {})
+    assert asked["environment"] == {"toolkits": read_again}
+    assert asked["toolkits"] == {"toolkits": read_again, "cache": command("ldconfig", "-p")}
+    assert asked["plan"]["compiler"] == command("g++", "-dumpversion")
+    offered = "cuda-toolkit-12-8 | 12.8.1-1\n"
+    read = {"compiler": {"rc": 127}, "offers": {"rc": 0, "stdout": offered}}
+    simulated = PLANNERS["cuda"].stages["plan"](variables, known, {**given, **read})
+    assert isinstance(simulated, Ask)
+    _module, arguments = cast("Reading", simulated.readings["simulation"])
+    assert arguments["argv"][2:5] == ["apt-get", "--simulate", "--no-install-recommends"]
+
+
+def test_dnf_simulates_with_fresh_package_lists_only() -> None:
+    variables = {**_load("cuda", "defaults"), TABLES: CUDA_TABLES}
+    cuda_facts = {"driver": DRIVER, "alternatives": {}, "toolkits": []}
+    known = {**EL, "gpu_fleet_managed": {}, "cuda": cuda_facts, "nvidia_smi": {"pci_gpus": []}}
+    read = {"compiler": {"rc": 127}, "offers": {"rc": 0, "stdout": "cuda-toolkit-12-8 | 12.8.1-1"}}
+    plan = PLANNERS["cuda"].stages["plan"]
+    assert isinstance(plan(variables, known, {**read, "lists": "cached"}), Plan)
+    simulated = plan(variables, known, {**read, "lists": "fresh"})
+    assert isinstance(simulated, Ask)
+    module, arguments = cast("Reading", simulated.readings["simulation"])
+    assert (module, arguments["name"]) == ("dnf", ["cuda-toolkit-12-8", "gcc-c++"])

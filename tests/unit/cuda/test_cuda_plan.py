@@ -52,7 +52,7 @@ def cuda_host(facts: dict[str, Any], system: dict[str, str]) -> toolkits.Host:
     found = {
         "offers": {"stdout": facts.get("offered", ""), "rc": 0},
         "compiler": {"stdout": facts.get("compiler", "")},
-        "fresh": facts.get("fresh", False),
+        "lists": "fresh" if facts.get("fresh") else "cached",
         "simulation": facts.get("simulation"),
     }
     return host.observed({"cuda": {"driver": driver}, "nvidia_smi": smi}, found)
@@ -236,6 +236,12 @@ def test_what_apt_cannot_install_is_refused_where_it_has_the_packages(
     }
     plan = cuda({"offered": offered, "fresh": fresh, "simulation": simulation})
     assert plan["refusals"] == ([f"apt cannot install cuda-toolkit-13-0: {error}"] if refused else [])
+
+
+def test_what_dnf_cannot_install_is_refused() -> None:
+    simulation = {"failed": True, "rc": 1, "msg": "Depsolve Error", "failures": ["nothing provides gcc >= 14"]}
+    plan = cuda({"offered": "cuda-toolkit-13-0 | 13.0.2-1", "fresh": True, "simulation": simulation}, EL)
+    assert plan["refusals"] == ["dnf cannot install cuda-toolkit-13-0: nothing provides gcc >= 14"]
 
 
 def test_a_transaction_that_removes_something_else_is_refused() -> None:

@@ -494,8 +494,8 @@ def test_an_unsupported_distribution_is_refused() -> None:
 
 def offers(*versions: str, fresh: bool = True, rc: int = 0, **given: Any) -> tuple[str, ...]:
     text = "".join(f" {name} | 1:{version}-1 | https://x Packages\n" for name in FIRST for version in versions)
-    found = {"offers": {"stdout": text, "rc": rc}, "fresh": fresh}
-    return planned(facts(UBUNTU), "offers", found, **given).refusals
+    found = {"offers": {"stdout": text, "rc": rc}, "lists": "fresh" if fresh else "cached"}
+    return planned(facts(UBUNTU), found=found, **given).refusals
 
 
 def test_a_version_that_the_repository_has_is_planned() -> None:

@@ -123,6 +123,8 @@ def _run(
     }
     (directory / "hosts.json").write_text(json.dumps({"all": {"hosts": inventory}}))
     role = {"name": "gpu.fleet.cuda", "public": True}
+    again = {"role": "cuda", "facts": {"lists": "fresh"}}
+    fresh = [{"gpu.fleet.role_plan": again, "register": "__cuda_plan"}] if lists == "fresh" else []
     play = {
         "hosts": "all",
         "gather_facts": False,
@@ -135,7 +137,8 @@ def _run(
         "tasks": [
             {
                 "block": [
-                    {"ansible.builtin.include_role": role, "vars": {"__cuda_lists": lists}},
+                    {"ansible.builtin.include_role": role},
+                    *fresh,
                     {"ansible.builtin.set_fact": {"result": "{{ __cuda_plan }}"}},
                 ],
                 "rescue": [{"ansible.builtin.set_fact": {"result": {"refusals": "{{ [ansible_failed_result.msg] }}"}}}],

@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, cast
 
-from ..._planning.contract import Ask, Plan, Read, RequestError, Stage, command, is_true, unread
+from ..._planning.contract import Ask, Plan, Read, RequestError, Stage, command, unread
 from ..nvidia_driver.packages import family
 
 MANAGERS = ("apt", "dnf")
+CACHED, FRESH = "cached", "fresh"
+"""The package lists that a role plans with: those that the host has, or those that a task has just read."""
 LOCK_FILE, LOCK_PLUGIN = "/etc/dnf/plugins/versionlock.list", "python3-dnf-plugin-versionlock"
 _VERSION = re.compile(r"[0-9]+(\.[0-9]+)*")
 _PLACE = re.compile(r"<(\w+)>")
@@ -131,20 +133,19 @@ def parse_offers(text: str) -> tuple[Offer, ...]:
 
 
 def refused_by_lists(
-    plan: Stage, offers: Stage, variables: Mapping[str, Any], facts: Mapping[str, Any], read: Read
+    plan: Stage, variables: Mapping[str, Any], facts: Mapping[str, Any], read: Read, **known: Any
 ) -> Sequence[str]:
-    """What these two stages of a role refuse by the host's package lists."""
-    found = cast("Plan", plan(variables, facts, {}))
-    if found.has_work and found.tasks["needs_repository"]:
-        listed = read(found.tasks["offers_commands"]["cached"])
-        found = cast("Plan", offers(variables, facts, {"offers": listed, "fresh": False}))
-    return found.refusals
+    """What a role refuses by the package lists that the host has."""
+    known = {"lists": CACHED, **known}
+    found = plan(variables, facts, known)
+    if isinstance(found, Ask):
+        found = plan(variables, facts, {**known, **read(found)})
+    return cast("Plan", found).refusals
 
 
 def offers_of(found: Plan, given: Mapping[str, Any]) -> Ask | None:
-    """The question for what the repositories have, where the plan needs them; `fresh`: their lists are new."""
-    commands = found.tasks["offers_commands"]
-    reading = command(*commands["fresh" if is_true(given["fresh"]) else "cached"])
+    """The question for what the repositories have, by the host's package lists, where the plan needs them."""
+    reading = command(*found.tasks["offers_commands"][given["lists"]])
     return unread(given, {"offers": reading} if found.tasks["needs_repository"] else {})
 
 

@@ -13,10 +13,24 @@ from typing import Any
 from ....module_utils._common.masking import masked
 from ....module_utils._knowledge.cuda import DRIVER_OF_CUDA
 from ..._compatibility import CompatibilityRequest, RequestedGpu, check, fits, read_gpus
-from ..._planning.contract import RUN_ONLY, Plan, Read, RecordedHost, RequestError, RolePlanner, inputs_of, is_true
+from ..._planning.contract import (
+    RUN_ONLY,
+    Ask,
+    Plan,
+    Read,
+    Reading,
+    RecordedHost,
+    RequestError,
+    RolePlanner,
+    command,
+    inputs_of,
+    is_true,
+    unread,
+)
 from ..._planning.platforms import platform_of
 from ..._planning.variable_forms import is_list, shown
 from .packages import (
+    FRESH,
     LOCK_FILE,
     LOCK_PLUGIN,
     Change,
@@ -28,6 +42,7 @@ from .packages import (
     packages_for,
     parse_changes,
     parse_offers,
+    refused_by_lists,
 )
 
 CUDA = "cuda"
@@ -76,6 +91,7 @@ OF_TOOLKITS = re.compile(
     r"|nvjitlink|nvjpeg|nvptxcompiler|nvrtc|nvsdk|nvtoolsext|nvvm|accinj|thrust|cub-)"
 )
 """Packages that only toolkits depend on, to find the leftovers of a removed one."""
+_TOOLKITS: Reading = ("gpu.fleet.cuda_facts", {})
 _FORWARD = "forward_compatibility"
 _COMPILER_PARTS = ("toolkit", "compiler")
 _RUNTIME_PARTS = ("toolkit", "compiler", "runtime", "libraries")
@@ -190,7 +206,7 @@ class Host(RecordedHost):
 
         `compiler`, `offers` and `simulation` of `found` are results of commands; `driver` is one that is still to come.
         """
-        offers = found["offers"]
+        offers = found.get("offers") or {}
         changes, error = _read_simulation(found.get("simulation") or {}, self.manager)
         driver = str(found.get("driver", _driver_of(facts)))
         return replace(
@@ -199,9 +215,9 @@ class Host(RecordedHost):
             driver=driver,
             gpus=read_gpus(facts["nvidia_smi"]["pci_gpus"]),
             # Where there is none, the distribution's comes with the toolkit.
-            compiler=str(found["compiler"].get("stdout") or "").strip() or str(self.platform["gcc"]),
+            compiler=str((found.get("compiler") or {}).get("stdout") or "").strip() or str(self.platform["gcc"]),
             offers=parse_offers(str(offers.get("stdout") or "")),
-            fresh=bool(found["fresh"]) and offers.get("rc") == 0,
+            fresh=found["lists"] == FRESH and offers.get("rc") == 0,
             changes=changes,
             error=error,
         )
@@ -232,6 +248,8 @@ def _read_simulation(result: Mapping[str, Any], manager: str) -> tuple[tuple[Cha
     reasons = reasons or [
         str(line).removeprefix("E: ") for line in result.get("stderr_lines") or () if str(line).startswith("E: ")
     ]
+    if manager == "dnf" and result.get("failed"):
+        reasons = [str(line) for line in result.get("failures") or [result.get("msg")]]
     return parse_changes(lines, manager), "; ".join(reasons) if result.get("rc") else ""
 
 
@@ -699,10 +717,9 @@ def environment(request: Request, host: Host, facts: Mapping[str, Any], found: M
 def installed_packages(
     request: Request, host: Host, facts: Mapping[str, Any], found: Mapping[str, Any]
 ) -> dict[str, list[str]]:
-    """The installed packages that go, and those that are damaged.
+    """The installed packages that go, and the command that installs damaged ones again.
 
-    `found` has `obsolete` of the plan, and may have `simulation`, what a removal of unneeded packages would remove: of
-    these only the toolkits' go.
+    `found` has `obsolete` of the plan.
     """
     request, installed = request.on(host), list(map(str, facts["packages"]))
     obsolete, recorded = found["obsolete"], host.recorded
@@ -710,17 +727,23 @@ def installed_packages(
     versions = obsolete["versions"] if recorded.get("source") != DISTRIBUTION else []
     gone = {*obsolete["packages"], *_of_versions(versions, installed)}
     gone |= {_PINNED} if _removes_all(request, host) else set()
-    changes, _error = _read_simulation(found.get("simulation") or {}, host.manager)
     damaged = [version for version in host.damaged if version in request.versions]
     reinstall = ["apt-get", "--yes", "--reinstall", "install"]
     return {
-        "obsolete": [name for name in installed if name in gone],
-        "unneeded": [
-            one.name for one in changes if OF_TOOLKITS.match(one.name) or one.name in recorded.get("dependencies", ())
-        ],
+        "removed": [name for name in installed if name in gone],
         "reinstallation": (reinstall if host.manager == "apt" else ["dnf", "--assumeyes", "reinstall"])
         + _of_versions(damaged, installed),
     }
+
+
+def unneeded_packages(host: Host, simulation: Mapping[str, Any]) -> Plan:
+    """Of what the package manager would remove as no longer needed, what came with toolkits."""
+    if simulation.get("failed"):
+        return Plan((f"{host.manager} does not tell which packages are no longer needed: {simulation.get('msg')}",))
+    changes, _error = _read_simulation(simulation, host.manager)
+    ours = host.recorded.get("dependencies", ())
+    removed = [one.name for one in changes if OF_TOOLKITS.match(one.name) or one.name in ours]
+    return Plan(tasks={"removed": removed})
 
 
 def _of_versions(versions: Sequence[str], installed: Iterable[str]) -> list[str]:
@@ -761,20 +784,58 @@ def refusals_of_toolkits(request: Request, host: Host, facts: Mapping[str, Any],
 # For the tasks
 
 
-def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], _found: Mapping[str, Any]) -> Plan:
-    return plan(Request.read(variables), Host.of(facts), variables[TABLES])
+def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan | Ask:
+    """The plan, with `lists` by compiler, repositories and what the package manager would change."""
+    request, host = Request.read(variables), Host.of(facts)
+    first = plan(request, host, variables[TABLES])
+    if first.refusals or INSTALL not in first.steps or "lists" not in found:
+        return first
+    asked = unread(found, _readings(first, found["lists"]))
+    if asked:
+        return asked
+    planned = plan(request, host.observed(facts, found), variables[TABLES])
+    if planned.refusals or not planned.tasks["packages"]:
+        return planned
+    # Without fresh metadata dnf would use the network.
+    has_lists = host.manager == "apt" or found["lists"] == FRESH
+    return (unread(found, {"simulation": _simulation(planned)}) if has_lists else None) or planned
 
 
-def _host(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
-    return plan(Request.read(variables), Host.of(facts).observed(facts, found), variables[TABLES])
+def _readings(planned: Plan, lists: str) -> dict[str, Reading | list[Reading]]:
+    """The compiler and the package lists, where the plan needs them."""
+    tasks = planned.tasks
+    found: dict[str, Reading | list[Reading]] = {}
+    if tasks["needs_compiler"]:
+        found["compiler"] = command("g++", "-dumpversion")
+    if tasks["names"]:
+        found["offers"] = command(*tasks["offers_commands"][lists])
+    return found
 
 
-def _environment(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
-    return environment(Request.read(variables), Host.of(facts), facts, found)
+def _simulation(planned: Plan) -> Reading:
+    """What the installation would change."""
+    tasks = planned.tasks
+    if tasks["manager"] == "apt":
+        return command(*tasks["simulation"])
+    return "dnf", {"name": tasks["installed"], "install_weak_deps": False, "state": "present", "update_cache": True}
 
 
-def _installed(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
-    return installed_packages(Request.read(variables), Host.of(facts), facts, found)
+def _environment(
+    variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]
+) -> dict[str, Any] | Ask:
+    asked = unread(found, {"toolkits": _TOOLKITS})
+    return asked or environment(Request.read(variables), Host.of(facts), facts, found)
+
+
+def _installed(
+    variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]
+) -> Plan | dict[str, Any] | Ask:
+    host = Host.of(facts)
+    if found["which"] == "unneeded":
+        asked = unread(found, {"simulation": (host.manager, {"autoremove": True})})
+        return asked or unneeded_packages(host, found["simulation"])
+    asked = unread(found, {"packages": ("gpu.fleet.host_facts", {"gather": ["packages"]})})
+    return asked or installed_packages(Request.read(variables), host, facts, found)
 
 
 def _compiler(_variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
@@ -782,24 +843,21 @@ def _compiler(_variables: Mapping[str, Any], _facts: Mapping[str, Any], found: M
     return Plan(tuple(refusals_of_a_compiler(found["compiler"]["version"], found["compiler"]["nvcc"], *outputs)))
 
 
-def _toolkits(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
-    return Plan(tuple(refusals_of_toolkits(Request.read(variables), Host.of(facts), facts, str(found["cache"]))))
+def _toolkits(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan | Ask:
+    asked = unread(found, {"toolkits": _TOOLKITS, "cache": command("ldconfig", "-p")})
+    if asked:
+        return asked
+    cache = str(found["cache"].get("stdout") or "")
+    return Plan(tuple(refusals_of_toolkits(Request.read(variables), Host.of(facts), facts, cache)))
 
 
 def _listed(
     variables: Mapping[str, Any], facts: Mapping[str, Any], read: Read, to_come: Mapping[str, str]
 ) -> tuple[str, Sequence[str]]:
     """CUDA is compared with the driver that this run installs."""
-    found = _plan(variables, facts, {})
-    if INSTALL in found.steps:
-        known: dict[str, Any] = {"offers": {}, "compiler": {}, "fresh": False}
-        known |= {"driver": to_come["nvidia_driver"]} if "nvidia_driver" in to_come else {}
-        if found.tasks["names"]:
-            known["offers"] = read(found.tasks["offers_commands"]["cached"])
-        if found.tasks["needs_compiler"]:
-            known["compiler"] = read(["g++", "-dumpversion"])
-        found = _host(variables, facts, known)
-    return "", found.refusals
+    # A repository that this run adds decides what is installed.
+    driver = {"driver": to_come["nvidia_driver"]} if "nvidia_driver" in to_come else {}
+    return "", refused_by_lists(_plan, variables, facts, read, simulation={}, **driver)
 
 
 def _repository(variables: Mapping[str, Any], _facts: Mapping[str, Any]) -> str:
@@ -810,7 +868,6 @@ PLANNER = RolePlanner(
     "cuda",
     {
         "plan": _plan,
-        "host": _host,
         "environment": _environment,
         "packages": _installed,
         "compiler": _compiler,
