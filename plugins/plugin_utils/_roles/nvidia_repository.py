@@ -15,7 +15,7 @@ from typing import Any
 
 from ...module_utils._common.masking import masked
 from .._machines import against_repository, machine_of
-from .._planning.contract import Plan, RolePlanner, is_true
+from .._planning.contract import Ask, Plan, RolePlanner, command, is_true, unread
 from .._planning.platforms import platform_of
 from .._planning.variable_forms import shown
 
@@ -201,10 +201,11 @@ def _options(request: Request, host: Host, keys: Keys) -> dict[str, Any]:
 
 
 def files_of_packages(listed: Sequence[str], uses_apt: bool) -> dict[str, list[str]]:
-    """Of the files of repository packages: the keys, and what must not change. apt's keys are copied to a directory."""
-    keyrings = [path for path in listed if _KEYRING.match(path)]
-    copies = [f"/usr/share/keyrings/{PurePosixPath(path).name}" for path in keyrings] if uses_apt else []
-    return {"keyrings": keyrings, "files": [path for path in listed if _ENTRY.match(path)] + copies}
+    """Of the files of repository packages: what must not change, and for apt the keys to copy and its new sources."""
+    entries = [path for path in listed if _ENTRY.match(path)]
+    keyrings = [path for path in listed if _KEYRING.match(path)] if uses_apt else []
+    copies = [f"/usr/share/keyrings/{PurePosixPath(path).name}" for path in keyrings]
+    return {"keyrings": keyrings, "files": entries + copies, "sources": entries if uses_apt else []}
 
 
 def _vendor(request: Request, host: Host, keys: Keys) -> dict[str, Any]:
@@ -420,8 +421,19 @@ def _definitions(variables: Mapping[str, Any], facts: Mapping[str, Any], given: 
     return {"definitions": found, "local": [dict(package) for one in requests for package in one.local]}
 
 
-def _sorted(_variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    return files_of_packages(given["listed"], Host.of(facts).manager == APT)
+def _sorted(
+    _variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]
+) -> Plan | dict[str, list[str]] | Ask:
+    uses_apt = Host.of(facts).manager == APT
+    lists = ("dpkg-query", "--listfiles") if uses_apt else ("rpm", "--query", "--list")
+    asked = unread(given, {"listed": command(*lists, *map(str, given["names"]))})
+    if asked:
+        return asked
+    listed = given["listed"]
+    if listed.get("rc") != 0:
+        why = str(listed.get("stderr") or listed.get("msg")).strip()
+        return Plan((f"the files of {', '.join(given['names'])} cannot be listed: {why}",))
+    return files_of_packages(listed["stdout"].splitlines(), uses_apt)
 
 
 PLANNER = RolePlanner(

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from ansible.parsing.dataloader import DataLoader
 from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.distributions import PLATFORMS
-from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import Plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import Ask, Plan, command
 from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.registry import PLANNERS
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_repository import Host, Request, define, plan
 
@@ -233,3 +233,28 @@ def test_the_package_of_a_local_repository_is_that_of_the_driver_where_it_needs_
     )
     assert isinstance(found, Mapping)
     assert [package["source"] for package in found["local"]] == [source]
+
+
+NAME = "nvidia-driver-local-repo-ubuntu2404-580.95.05"
+LOCAL_FILES = [
+    "/.",
+    "/etc/apt/sources.list.d/nvidia-driver-local-ubuntu2404-580.95.05.list",
+    f"/var/{NAME}/nvidia-driver-local-2A8C0B27-keyring.gpg",
+    f"/var/{NAME}/Packages.gz",
+]
+
+
+def test_files_of_repository_packages_are_listed_and_sorted() -> None:
+    sort = PLANNERS["nvidia_repository"].stages["packages"]
+    asked = sort({}, facts_of(UBUNTU24), {"names": [NAME]})
+    assert isinstance(asked, Ask) and asked.readings == {"listed": command("dpkg-query", "--listfiles", NAME)}
+    listed = {"rc": 0, "stdout": "\n".join(LOCAL_FILES)}
+    assert sort({}, facts_of(UBUNTU24), {"names": [NAME], "listed": listed}) == {
+        "keyrings": [LOCAL_FILES[2]],
+        "files": [LOCAL_FILES[1], "/usr/share/keyrings/nvidia-driver-local-2A8C0B27-keyring.gpg"],
+        "sources": [LOCAL_FILES[1]],
+    }
+    failed = {"failed": True, "rc": 1, "stderr": f"dpkg-query: package '{NAME}' is not installed\n"}
+    refused = sort({}, facts_of(UBUNTU24), {"names": [NAME], "listed": failed})
+    assert isinstance(refused, Plan)
+    assert refused.refusals == (f"the files of {NAME} cannot be listed: dpkg-query: package '{NAME}' is not installed",)
