@@ -105,7 +105,7 @@ options:
       - V(slurm_gres) has V(request), which refuses variables before the node is read, V(changes), what differs from
         the plan on the hosts, and V(read), which refuses what slurmd reads differently.
       - V(backend_ai_agent) has V(host), which refuses what the host lacks, V(secrets), the content of files that may
-        have a password, V(pip) and V(installed), which refuse other packages than requested, V(checked), which refuses
+        have a password, V(installed), which refuses other packages than requested, V(checked), which refuses
         what the agent's checker does not take, V(reported), which refuses an agent that does not have the resources of
         the host, and V(sessions), which refuses a removal while sessions run.
       - V(windows_gpu) has V(request), which refuses variables before the host is read, and V(verify), which refuses a

@@ -20,7 +20,7 @@ from typing import Any
 
 from ...module_utils._common.json_text import parse_json
 from .._pip import pip_configuration, pip_errors
-from .._planning.contract import Needs, Outlook, Plan, Readings, RolePlanner, is_true
+from .._planning.contract import Ask, Needs, Outlook, Plan, Readings, RolePlanner, command, is_true, unread
 from .._planning.variable_forms import is_list, shown
 
 ROLE = "backend_ai_agent"
@@ -658,19 +658,19 @@ def _secrets(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Map
     return secrets(Request.read(variables), present, is_true(given["check_mode"]))
 
 
-def _pip(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
-    """Refuses an installation that failed, without the address of the index, which may have a password in it."""
-    run = given["run"]
-    if run.get("rc") == 0:
-        return Plan()
-    output = "\n".join(str(run.get(name) or "") for name in ("stdout", "stderr"))
-    reasons = "; ".join(pip_errors(output, f"{ROLE}_requirements")) or str(run.get("msg") or "it printed no error")
-    return Plan((f"pip cannot install {', '.join(Request.read(variables).packages)}: {reasons}",))
+def _installed(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan | Ask:
+    """Refuses an installation that failed, by its `run`, or left out a package.
 
-
-def _installed(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
-    lines = given["run"].get("stdout_lines") or ()
-    return after_pip(Request.read(variables), lines, is_true(given["check_mode"]))
+    Without the address of the index, which may have a password in it.
+    """
+    request, run, check_mode = Request.read(variables), given["run"], is_true(given["check_mode"])
+    if run.get("rc") != 0 and not check_mode:
+        output = "\n".join(str(run.get(name) or "") for name in ("stdout", "stderr"))
+        reasons = "; ".join(pip_errors(output, f"{ROLE}_requirements")) or str(run.get("msg") or "it printed no error")
+        return Plan((f"pip cannot install {', '.join(request.packages)}: {reasons}",))
+    # In check mode there may be no pip.
+    asked = unread(given, {"frozen": command(f"{request.directory}/bin/pip", "freeze", "--disable-pip-version-check")})
+    return asked or after_pip(request, given["frozen"].get("stdout_lines") or (), check_mode)
 
 
 def _checked(_variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
@@ -720,7 +720,6 @@ PLANNER = RolePlanner(
         "plan": _plan,
         "host": _host,
         "secrets": _secrets,
-        "pip": _pip,
         "installed": _installed,
         "checked": _checked,
         "reported": _reported,

@@ -18,7 +18,7 @@ from ...module_utils._common.json_text import parse_json
 from ...module_utils._common.plain_text import one_line
 from .._compatibility import CompatibilityError, CompatibilityRequest, check, read_gpus, read_request
 from .._pip import pip_configuration, pip_errors
-from .._planning.contract import Outlook, Plan, RecordedHost, RolePlanner
+from .._planning.contract import Ask, Outlook, Plan, RecordedHost, RolePlanner, unread
 from .._planning.platforms import platform_of
 from .docker.images import listed_image, pull_error
 from .gpu_containers.engines import DEVICE_REQUESTS, TOOLKIT_MODE, gpu_mode
@@ -476,9 +476,14 @@ def _before_change(variables: Mapping[str, Any], facts: Mapping[str, Any], outlo
     return plan(request, replace(host, smi=outlook.gpus(facts))).refusals
 
 
-def _environments(_variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
-    """Refuses a virtual environment that the role has not made; `found` are results of stat."""
-    existing = ", ".join(one["item"] for one in given["found"] if (one.get("stat") or {}).get("exists"))
+def _environments(_variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan | Ask:
+    """Refuses a virtual environment of these `paths` that the role has not made."""
+    paths = list(map(str, given["paths"]))
+    asked = unread(given, {"found": [("stat", {"path": path, "get_checksum": False}) for path in paths]})
+    if asked:
+        return asked
+    found = zip(paths, given["found"]["results"], strict=True)
+    existing = ", ".join(path for path, one in found if (one.get("stat") or {}).get("exists"))
     advice = "use another virtualenv in gpu_workload_tests, or name its interpreter in python"
     return Plan((f"{existing} exists and was not created by this role; {advice}",) if existing else ())
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import Plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import Ask, Plan, command
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.backend_ai_agent import PLANNER, Request, failed_checks
 
 from tests.checks.tools import ROOT
@@ -109,15 +109,19 @@ PACKAGES = ["backend.ai-agent==26.9.6", "backend.ai-accelerator-cuda-open==26.9.
 
 
 def test_only_what_is_not_installed_is_missing() -> None:
-    run = {"stdout_lines": ["attrs==25.3.0", PACKAGES[0], "backend.ai-accelerator-cuda-open==26.9.5"]}
-    predicted = stage("installed", {"run": run, "check_mode": True}, {})
+    frozen = {"stdout_lines": ["attrs==25.3.0", PACKAGES[0], "backend.ai-accelerator-cuda-open==26.9.5"]}
+    predicted = stage("installed", {"run": {}, "frozen": frozen, "check_mode": True}, {})
     assert (predicted["missing"], predicted["refusals"]) == (PACKAGES[1:], [])
     # In check mode there may be no pip.
-    assert stage("installed", {"run": {"rc": 2}, "check_mode": True}, {})["missing"] == PACKAGES
-    (refusal,) = stage("installed", {"run": run, "check_mode": False}, {})["refusals"]
+    assert stage("installed", {"run": {}, "frozen": {"rc": 2}, "check_mode": True}, {})["missing"] == PACKAGES
+    done = {"run": {"rc": 0}, "check_mode": False}
+    (refusal,) = stage("installed", {**done, "frozen": frozen}, {})["refusals"]
     assert refusal.startswith("/opt/backend.ai lacks backend.ai-accelerator-cuda-open==26.9.6 after the installation")
-    run = {"stdout_lines": PACKAGES}
-    assert stage("installed", {"run": run, "check_mode": False}, {})["refusals"] == []
+    assert stage("installed", {**done, "frozen": {"stdout_lines": PACKAGES}}, {})["refusals"] == []
+    asked = PLANNER.stages["installed"](variables(), {}, done)
+    pip = "/opt/backend.ai/bin/pip"
+    assert isinstance(asked, Ask)
+    assert asked.readings == {"frozen": command(pip, "freeze", "--disable-pip-version-check")}
 
 
 def test_pip_gets_the_requirements_with_hashes_or_the_packages() -> None:
@@ -131,10 +135,9 @@ def test_pip_gets_the_requirements_with_hashes_or_the_packages() -> None:
 
 def test_why_pip_failed_is_stated_without_the_address_of_the_index() -> None:
     run = {"rc": 1, "stdout": "Looking in indexes: https://a:b@c", "stderr": "ERROR: No matching distribution found"}
-    (refusal,) = stage("pip", {"run": run}, {})["refusals"]
+    (refusal,) = stage("installed", {"run": run, "check_mode": False}, {})["refusals"]
     assert refusal == f"pip cannot install {', '.join(PACKAGES)}: No matching distribution found"
-    assert stage("pip", {"run": {"rc": 0}}, {})["refusals"] == []
-    (refusal,) = stage("pip", {"run": {"rc": 2, "msg": "no such file"}}, {})["refusals"]
+    (refusal,) = stage("installed", {"run": {"rc": 2, "msg": "no such file"}, "check_mode": False}, {})["refusals"]
     assert refusal.endswith(": no such file")
 
 

@@ -382,8 +382,13 @@ def test_a_reason_is_one_line_whatever_the_image_prints() -> None:
 
 
 def test_what_the_tasks_refuse_later() -> None:
-    found = [{"item": "/opt/a", "stat": {"exists": True}}, {"item": "/opt/b", "stat": {"exists": False}}]
-    [existing] = later("environments", found=found).refusals
+    found = {"results": [{"stat": {"exists": True}}, {"stat": {"exists": False}}]}
+    paths = ["/opt/a", "/opt/b"]
+    assert later("environments", paths=paths).readings["found"][1] == (
+        "stat",
+        {"path": "/opt/b", "get_checksum": False},
+    )
+    [existing] = later("environments", paths=paths, found=found).refusals
     assert existing.startswith("/opt/a exists and was not created by this role; use another virtualenv")
     results = [
         {"item": {"name": "PyTorch of /opt/a"}, "msg": "ERROR: No matching distribution found for no-such"},

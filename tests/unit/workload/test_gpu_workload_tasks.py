@@ -126,7 +126,7 @@ def test_a_bare_host_is_predicted_without_modules_that_need_its_packages(
     }
     printed = run_play(tmp_path, play, "--check")
     assert f"localhost: {would}" in printed and "changed=1 " in printed and "failed=0 " in printed, printed
-    assert "Check for the virtual environments" not in printed
+    assert "Refuse a virtual environment that the role has not created" not in printed
 
 
 def test_an_image_that_cannot_be_pulled_is_a_reason_with_what_helps(tmp_path: Path) -> None:
