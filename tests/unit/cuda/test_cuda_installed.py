@@ -199,7 +199,7 @@ def test_of_unneeded_packages_those_of_toolkits_go_and_damaged_ones_come_again(
     system: dict[str, str], simulation: dict[str, Any], command: list[str]
 ) -> None:
     record = recorded(("/usr/local/cuda-12.9/bin", "/usr/local/cuda-11.8", NAMES["profile"]), dependencies=["libpci3"])
-    found = {"obsolete": {"versions": [], "packages": []}}
+    found: dict[str, Any] = {"obsolete": {"versions": [], "packages": []}}
     planned = removal(found, system, record, INSTALLED, cuda_versions=["12.9", "13.0"])
     assert planned["reinstallation"] == [*command, *OF_12_9]
     found = {"which": "unneeded"}
@@ -209,7 +209,7 @@ def test_of_unneeded_packages_those_of_toolkits_go_and_damaged_ones_come_again(
     host = Host.of({**system, "gpu_fleet_managed": {"cuda": record}})
     assert unneeded_packages(host, simulation).tasks["removed"] == ["libcublas-12-9", "libpci3"]
     failed = stage("packages", {**found, "simulation": {"failed": True, "msg": "E: locked"}}, system, record)
-    assert failed == [f"{manager} does not tell which packages are no longer needed: E: locked"]
+    assert failed == [f"{manager} does not list the packages that are no longer needed: E: locked"]
 
 
 def test_what_is_recorded_before_and_after_the_installation() -> None:
@@ -337,7 +337,7 @@ def test_stages_ask_for_what_the_host_has() -> None:
         found = PLANNERS["cuda"].stages[name](variables, known, given)
         assert isinstance(found, Ask)
         asked[name] = found.readings
-    read_again = ("gpu.fleet.cuda_facts", {})
+    read_again: Reading = ("gpu.fleet.cuda_facts", {})
     assert asked["environment"] == {"toolkits": read_again}
     assert asked["toolkits"] == {"toolkits": read_again, "cache": command("ldconfig", "-p")}
     assert asked["plan"]["compiler"] == command("g++", "-dumpversion")

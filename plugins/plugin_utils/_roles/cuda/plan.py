@@ -739,7 +739,7 @@ def installed_packages(
 def unneeded_packages(host: Host, simulation: Mapping[str, Any]) -> Plan:
     """Of what the package manager would remove as no longer needed, what came with toolkits."""
     if simulation.get("failed"):
-        return Plan((f"{host.manager} does not tell which packages are no longer needed: {simulation.get('msg')}",))
+        return Plan((f"{host.manager} does not list the packages that are no longer needed: {simulation.get('msg')}",))
     changes, _error = _read_simulation(simulation, host.manager)
     ours = host.recorded.get("dependencies", ())
     removed = [one.name for one in changes if OF_TOOLKITS.match(one.name) or one.name in ours]
