@@ -63,12 +63,16 @@ def evaluated(templar: Any, value: Any) -> Any:
 
 
 def reading(action: Any, module: str, arguments: Mapping[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
-    """The result of a module that only reads, which runs in check mode as well."""
-    is_checked, action._task.check_mode = action._task.check_mode, False
+    """The result of a module that only reads, which runs in check mode as well; one of ours previews a change."""
+    task, is_ours = action._task, "." in module
+    before = task.check_mode, task.no_log
+    # The host's log has no options of a preview, which may be secret.
+    task.check_mode, task.no_log = is_ours, is_ours or task.no_log
+    name = module if is_ours else f"ansible.legacy.{module}"
     try:
-        found = action._execute_module(f"ansible.legacy.{module}", dict(arguments), task_vars=variables)
+        found = action._execute_module(name, dict(arguments), task_vars=variables)
     finally:
-        action._task.check_mode = is_checked
+        task.check_mode, task.no_log = before
     read: dict[str, Any] = plain(found)
     return read
 
