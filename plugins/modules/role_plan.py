@@ -79,11 +79,11 @@ options:
         which refuses another version, V(secrets), what may have a password, V(record), what the role records,
         V(reasons) and V(restart), why the engine has to be restarted and whether it is, V(containers), those to remove,
         V(images), those to load and to pull, and V(start) and V(pull), which explain failures of the engine.
-      - V(nvidia_container_toolkit) has V(units), the plan with the units that refresh the CDI specification,
-        V(installed), the plan after the installation, which refuses another version, V(host), the plan where these
-        units wrote nothing, V(refreshes), whether there is a specification to update, V(docker), V(crio) and
-        V(embedded), what an engine gets, V(generated) and V(verify), which refuse another specification than it has to
-        be, V(record), what the role records, and V(smoke) and V(seen), containers of the smoke test and what they saw.
+      - V(nvidia_container_toolkit) has V(units), the plan with the units that refresh the CDI specification, which
+        after the installation refuses another version, V(refreshes), whether there is a specification to update,
+        V(docker) and V(embedded), what an engine gets, V(generated), the plan with the specification that
+        C(nvidia-ctk) generates, V(record), what the role records, which refuses a specification of other GPUs, and
+        V(smoke) and V(seen), containers of the smoke test and what they saw.
       - V(enroot) has V(request), which refuses variables before the host is read, and V(plugin), the line of
         C(plugstack.conf).
       - V(gpu_containers) has V(host), the plan with what the engines list, V(pull) and V(ran), which explain failures
