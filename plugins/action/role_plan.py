@@ -79,8 +79,10 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
                     return {**result, **read}
                 given[READINGS] = read[READINGS]
             found = planned(role, stage, variables, facts, given)
+            warnings = [*observed.get("warnings", ())]
             while isinstance(found, Ask):
                 given |= {name: self._read(one, known) for name, one in found.readings.items()}
+                warnings += [text for name in found.readings for text in given[name].get("warnings", ())]
                 found = planned(role, stage, variables, facts, given)
             lacking = _lacking(role, found, variables, observed)
             if lacking:
@@ -91,7 +93,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
                 return {**result, **outcome}
             result |= {"ansible_facts": observed["ansible_facts"]} if observed else {}
             result |= {"variables": _converted_by_name(role, variables, planner.reads), **outcome}
-            ended: dict[str, Any] = for_templates(_warning(host, result, observed.get("warnings", ())))
+            ended: dict[str, Any] = for_templates(_warning(host, result, warnings))
             return ended
         except RequestError as refused:
             return {**result, **_refused(host, [str(refused)])}

@@ -401,8 +401,8 @@ def _generated(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Ma
     if planned.refusals:
         return planned
     # Without --output it only prints.
-    generation, there = command(*planned.tasks["generate_command"]), ("slurp", {"src": planned.tasks["spec_file"]})
-    asked = unread(found, {"made": generation, "spec": there})
+    generation, kept = command(*planned.tasks["generate_command"]), ("slurp", {"src": planned.tasks["spec_file"]})
+    asked = unread(found, {"made": generation, "spec": kept})
     if asked:
         return asked
     made, spec, because = found["made"], found["spec"], planned.tasks["because"]
