@@ -798,10 +798,10 @@ JOURNAL = ["Error of an image", "failed to start daemon: no such driver", "inval
     ],
 )
 def test_why_docker_does_not_start(journal: list[str], reason: str) -> None:
-    (message,) = stage("start", facts={"journal": journal, "restored": {"skipped": True}})["refusals"]
+    (message,) = stage("failed", facts={"journal": journal, "restored": {"skipped": True}})["refusals"]
     assert message == f"Docker does not start: {reason}; see `journalctl -u docker` on the host"
     for restored, end in RESTORED:
-        (message,) = stage("start", facts={"journal": journal, "restored": restored})["refusals"]
+        (message,) = stage("failed", facts={"journal": journal, "restored": restored})["refusals"]
         assert message.startswith(f"Docker does not start with the new /etc/docker/daemon.json: {reason}; the previous")
         assert f"and Docker {end}; correct docker_daemon_options" in message
 

@@ -131,8 +131,13 @@ def _failures(found: Mapping[str, Any], *names: str) -> tuple[str, ...]:
     return tuple(str(masked(one.get("msg") or "no reason given")) for one in failed)
 
 
-def _start(_variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
-    """Why Docker does not start; `restored` is skipped where there was no other daemon.json to start it with."""
+def _failed(_variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
+    """Why images were not `pulled`, or why Docker does not start by its `journal`.
+
+    `restored` is skipped where there was no other daemon.json to start it with.
+    """
+    if "pulled" in found:
+        return Plan((pull_error(found["pulled"]),))
     restored = None if found["restored"].get("skipped") else found["restored"]
     return Plan((start_error(found["journal"], restored),))
 
@@ -146,10 +151,6 @@ def _images(variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapp
     return missing_images(Request.read(variables), tags)
 
 
-def _pull(_variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
-    return Plan((pull_error(found["result"]),))
-
-
 PLANNER = RolePlanner(
     "docker",
     {
@@ -157,10 +158,9 @@ PLANNER = RolePlanner(
         "host": _host,
         "secrets": _secrets,
         "restart": _restart,
-        "start": _start,
+        "failed": _failed,
         "containers": _containers,
         "images": _images,
-        "pull": _pull,
     },
     secret=("secrets",),
     reads=("docker_daemon_conflict", "docker_image_exports", "docker_purge", "docker_users"),

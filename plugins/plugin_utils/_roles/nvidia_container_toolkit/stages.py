@@ -307,29 +307,33 @@ def _refusals(variables: Mapping[str, Any], facts: Mapping[str, Any], outlook: O
 
 
 def _units(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan | Ask:
-    """The plan with the units that refresh the specification; with `is_installed` another version is refused."""
+    """The plan with the units that refresh the specification; with `is_installed` another version is refused.
+
+    With `is_refresh` only an existing specification is updated, and a host that the role has not configured refuses
+    nothing.
+    """
+    request, is_refresh = Request.read(variables, bool(found["check_mode"])), bool(found.get("is_refresh"))
+    recorded = HostFacts.of(facts)
+    if is_refresh and not (recorded.recorded_inputs and toolkit_plan(request, recorded).uses_cdi):
+        return Plan(tasks={"task_files": []})
     asked = unread(found, {"units": search(_UNIT_DIRECTORIES, UNITS)})
     if not asked and found["units"].get("files"):
         commands = unit_commands(str(facts.get("kernel") or ""))
         asked = unread(found, {"outputs": [command(*argv) for argv in commands]})
     if asked:
         return asked
-    request = Request.read(variables, bool(found["check_mode"]))
-    host = HostFacts.of(facts, Refresh.of(found["units"], found.get("outputs", {})))
+    host = replace(recorded, refresh=Refresh.of(found["units"], found.get("outputs", {})))
     planned, decided = plan(request, host), toolkit_plan(request, host)
     refusal = (
         f"{TOOLKIT}_version is {request.version or 'the newest'}, but {' and '.join(decided.versions)} was installed; "
         "see `apt-cache policy` or `dnf --showduplicates list` for the versions in the repository"
     )
     is_other = found.get("is_installed") and not decided.version_matches
-    return replace(planned, refusals=(*planned.refusals, refusal)) if is_other else planned
-
-
-def _refreshes(variables: Mapping[str, Any], facts: Mapping[str, Any], _found: Mapping[str, Any]) -> dict[str, Any]:
-    """Whether there is a specification to update. A host that the role has not configured refuses nothing."""
-    host = HostFacts.of(facts)
-    is_due = bool(host.recorded_inputs) and toolkit_plan(Request.read(variables), host).uses_cdi
-    return {"task_files": in_order(["units", "cdi", "verify"] if is_due else [])}
+    return replace(
+        planned,
+        refusals=(*planned.refusals, *([refusal] if is_other else ())),
+        tasks={**planned.tasks, **({"task_files": in_order(["cdi", "verify"])} if is_refresh else {})},
+    )
 
 
 # Stages of the engines
@@ -618,7 +622,6 @@ PLANNER = RolePlanner(
     {
         "plan": _plan,
         "units": _units,
-        "refreshes": _refreshes,
         "docker": _docker,
         "embedded": _embedded,
         "generated": _generated,
