@@ -49,7 +49,7 @@ def existing(found: Mapping[str, Any]) -> Ask | None:
 
 
 def previews(options: Mapping[str, Any], reads_proxy: bool) -> dict[str, Reading]:
-    """The readings that tell whether Docker has to be restarted; `options` are those of daemon_json."""
+    """The readings that decide whether Docker has to be restarted; daemon_json gets the `options`."""
     files = {"name": "docker.service", "started_after": [DAEMON_FILE, DROP_IN]}
     found: dict[str, Reading] = {
         "preview": ("gpu.fleet.daemon_json", {"path": DAEMON_FILE, **options}),
