@@ -185,14 +185,21 @@ def _others(page: Path) -> list[str]:
     return lines
 
 
+_PLANNERS = ROOT / "plugins" / "plugin_utils" / "_roles"
+_SOURCES = {ROOT / "roles": "*/*/**/*.yml", _PLANNERS: "**/*.py"}
+
+
 def _modules_of_roles(page: Path) -> list[str]:
     lines = ["| module | roles | what it does |", "| --- | --- | --- |"]
     for name, short in _plugins("modules", "*.py", of_roles=True):
+        # By its tasks, or by its planner, which asks for a reading.
+        used = re.compile(rf"\bgpu\.fleet\.{name}(:|\")")
+        found = [(place, path) for place, files in _SOURCES.items() for path in place.glob(files)]
         roles = sorted(
             {
-                path.relative_to(ROOT).parts[1]
-                for path in ROOT.glob("roles/*/*/**/*.yml")
-                if re.search(rf"\bgpu\.fleet\.{name}:", path.read_text(encoding="utf-8"))
+                path.relative_to(place).parts[0].partition(".")[0]
+                for place, path in found
+                if used.search(path.read_text("utf-8"))
             }
         )
         named = ", ".join(map(_code, roles)) if len(roles) < 8 else f"{len(roles)} roles"

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -33,8 +34,8 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.variable_forms
 
 _LONGEST_MESSAGE = 16_384
 READINGS = "readings"
-# Modules of the collection that a stage asks for.
-_FACTS = "gpu.fleet."
+# Of the modules that a stage may ask for.
+_FACTS = re.compile(r"gpu\.fleet\.[a-z_]+_facts")
 # The option data-root is where Docker keeps images.
 _OPTIONS = "docker_daemon_options"
 _MALFORMED = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
@@ -87,7 +88,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
                     if one.get("failed"):
                         return {**result, **one}
                     of_host, facts = {**of_host, **one["ansible_facts"]}, {**facts, **named(one["ansible_facts"])}
-                    warnings += one.get("warnings", ())
+                warnings += [text for one in read.values() for text in one.get("warnings", ())]
                 given |= read
                 found = planned(role, stage, variables, facts, given)
             lacking = _lacking(role, found, variables, observed)
@@ -173,8 +174,8 @@ def planned(
 
 def _results_of_facts(asked: Ask, read: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The results of modules that read facts of the host, which are its facts from then on."""
-    of_facts = [name for name, one in asked.readings.items() if isinstance(one, tuple) and one[0].startswith(_FACTS)]
-    return [read[name] for name in of_facts]
+    modules = {name: one[0] for name, one in asked.readings.items() if isinstance(one, tuple)}
+    return [read[name] for name, module in modules.items() if _FACTS.fullmatch(module)]
 
 
 def _needs(role: str, variables: Mapping[str, Any]) -> dict[str, Any]:

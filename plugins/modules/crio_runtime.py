@@ -95,8 +95,8 @@ previous:
   sample: {/etc/crio/crio.conf.d/99-nvidia.conf: null}
 program:
   description:
-    - Path or name of the program of the runtime that was copied. NVIDIA's runtime has to find it, or another.
-    - Empty with O(state=absent), and where CRI-O has no runtime to copy.
+    - Path of the program of the runtime that was copied, which NVIDIA's runtime does not find in E(PATH).
+    - Empty where it does, with O(state=absent), and where CRI-O has no runtime to copy.
   returned: success
   type: str
   sample: /usr/libexec/crio/crun

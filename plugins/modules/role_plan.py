@@ -75,23 +75,22 @@ options:
         V(select), V(companions), V(preflight), V(change) and V(busy) before the driver changes, V(installed),
         V(record) and V(activation) after it, V(removal), V(in_use), which refuses a removal while GPUs are in use, and
         more. V(download) and V(epel) have URLs.
-      - V(docker) has V(host), the plan with users and package lists, V(installed), the plan after the installation,
-        which refuses another version, V(secrets), what may have a password, V(record), what the role records,
-        V(reasons) and V(restart), why the engine has to be restarted and whether it is, V(containers), those to remove,
-        V(images), those to load and to pull, and V(start) and V(pull), which explain failures of the engine.
-      - V(nvidia_container_toolkit) has V(units), the plan with the units that refresh the CDI specification,
-        V(installed), the plan after the installation, which refuses another version, V(host), the plan where these
-        units wrote nothing, V(refreshes), whether there is a specification to update, V(docker), V(crio) and
-        V(embedded), what an engine gets, V(generated) and V(verify), which refuse another specification than it has to
-        be, V(record), what the role records, and V(smoke) and V(seen), containers of the smoke test and what they saw.
+      - V(docker) has V(host), the plan with users and package lists, which after the installation refuses another
+        version, V(secrets), what may have a password, V(restart), whether the engine is restarted and why,
+        V(containers), those to remove, V(images), those to load and to pull, and V(failed), which explains failures of
+        the engine.
+      - V(nvidia_container_toolkit) has V(units), the plan with the units that refresh the CDI specification, which
+        after the installation refuses another version, V(docker) and V(embedded), what an engine gets, V(generated),
+        the plan with the specification that C(nvidia-ctk) generates, V(record), what the role records, which refuses a
+        specification of other GPUs, and V(smoke) and V(seen), containers of the smoke test and what they saw.
       - V(enroot) has V(request), which refuses variables before the host is read, and V(plugin), the line of
         C(plugstack.conf).
-      - V(gpu_containers) has V(host), the plan with what the engines list, V(pull) and V(ran), which explain failures
-        of the engines, V(containers), the options of containers, V(record), what the role records, and V(verify),
-        which refuses containers that are not as declared.
+      - V(gpu_containers) has V(host), the plan with what the engines list, V(failed), which explains failures of the
+        engines, V(containers), the options of containers, and V(record), what the role records, and which containers
+        are not as declared.
       - V(gpu_health) has V(request), the plan of the verdict alone, which needs no facts, V(engine), how the container
-        is run, V(proof), what it has shown, V(reports), the files with the verdict, V(result) and V(verdict), the
-        fact C(gpu_health_result) with and without the container, and V(report), what is printed about it.
+        is run, V(proof), what it has shown, V(result), the fact C(gpu_health_result) with its files, and V(report),
+        what is printed about it.
       - V(gpu_monitoring) has V(prometheus), the files for the host of Prometheus.
       - V(gpu_state) has V(follow_up), what comes after a run of its module, V(hooks), the hooks of a change, and
         V(hooked), which refuses a host on which hooks have failed.
@@ -193,7 +192,7 @@ keyrings:
 files:
   description: Files that must not change, and that the role records.
   returned: for O(role=nvidia_repository) with O(stage=packages), for O(role=cuda) with O(stage=environment), for
-    O(role=cudnn) with O(stage=loader), for O(role=docker) and O(role=nvidia_container_toolkit) with O(stage=record)
+    O(role=cudnn) with O(stage=loader), for O(role=nvidia_container_toolkit) with O(stage=record)
   type: list
   elements: str
 libraries:

@@ -67,13 +67,16 @@ _PACKAGE_MANAGERS = ("apt", "dnf")
 
 
 def reading(action: Any, module: str, arguments: Mapping[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
-    """The result of a module that only reads, in check mode too; a package manager's only simulates, in any mode."""
-    is_checked, action._task.check_mode = action._task.check_mode, module in _PACKAGE_MANAGERS
-    name = module if "." in module else f"ansible.legacy.{module}"
+    """The result of a module that only reads, in check mode too; what may change the host previews it, in any mode."""
+    task, is_ours = action._task, "." in module
+    before = task.check_mode, task.no_log
+    # The host's log has no options of a preview, which may be secret.
+    task.check_mode, task.no_log = is_ours or module in _PACKAGE_MANAGERS, is_ours or task.no_log
+    name = module if is_ours else f"ansible.legacy.{module}"
     try:
         found = action._execute_module(name, dict(arguments), task_vars=variables)
     finally:
-        action._task.check_mode = is_checked
+        task.check_mode, task.no_log = before
     read: dict[str, Any] = plain(found)
     return read
 

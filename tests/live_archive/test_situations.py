@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -24,6 +24,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._packages.plan import Pa
 from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import Ask, Reading
 from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.data import RoleData
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.docker.host import Host as DockerHost
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.docker.host import parse_offered
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.docker.plan import plan as plan_docker
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.docker.request import Request as DockerRequest
 
@@ -541,7 +542,9 @@ def against_engine(suites: str, host: str, disturbance: Disturbance, replaces: b
         "docker_source": "distribution",
         **({"docker_replace": ["podman"]} if replaces else {}),
     }
-    found = plan_docker(DockerRequest.read(variables), known.observed({}, {"offers": {"stdout": offered}})).as_dict()
+    found = plan_docker(
+        DockerRequest.read(variables), replace(known, offered=parse_offered(offered) if offered else None)
+    ).as_dict()
     if found["refusals"]:
         return f"refused: {found['refusals']}"
     request = PackageRequest(install=tuple(found["install"]), remove=tuple(found["replace"]))

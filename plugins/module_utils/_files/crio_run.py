@@ -22,6 +22,9 @@ from .containerd_run import NAME, NOT_IN_TOML
 from .crio import drop_in, monitor_path, program, runtime_path
 from .toml_tables import ConfigurationError
 
+# Where NVIDIA's runtime finds a program by its name.
+_IN_PATH = ("", "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+
 
 @dataclass(frozen=True)
 class CrioRequest:
@@ -128,6 +131,6 @@ def run(module: AnsibleModule) -> dict[str, Any]:
         "changed": changed,
         "files": [path] if changed else [],
         "previous": {path: before} if changed else {},
-        "program": copied,
+        "program": "" if os.path.dirname(copied) in _IN_PATH else copied,
         "diff": [{"before_header": path, "after_header": path, "before": before or "", "after": after or ""}],
     }

@@ -120,7 +120,7 @@ class Outlook:
 
 
 Reading = tuple[str, Mapping[str, Any]]
-"""A module that only reads, and its arguments; of apt and dnf, what a change would do."""
+"""A module that only reads, and its arguments. apt, dnf and those of the collection, by full name, run in check mode."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +144,11 @@ def unread(found: Mapping[str, Any], readings: Mapping[str, Reading | list[Readi
 def command(*argv: str) -> Reading:
     """A program that only reads, whose output is not translated."""
     return "command", {"argv": ["env", "LC_ALL=C.UTF-8", *argv], "_uses_shell": False}
+
+
+def search(directories: Sequence[str], names: Sequence[str]) -> Reading:
+    """A search for these names, links and directories among them."""
+    return "find", {"paths": [*directories], "patterns": [*names], "file_type": "any"}
 
 
 Stage = Callable[

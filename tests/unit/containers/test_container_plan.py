@@ -646,9 +646,9 @@ def test_the_record_follows_what_was_removed() -> None:
         ([{"item": path}], [], ["old"]),
         ([], [path], ["old"]),
     ):
-        found = stage("record", variables(), host, removed=removed, obsolete_tokens=obsolete)
+        found = stage("record", variables(), host, removed=removed, obsolete_tokens=obsolete, obsolete={})
         assert found["is_known"]
         assert (found["state"], found["data"].get("tokens", [])) == ("present" if tokens else "absent", tokens)
     there = {**toolkit(), "runtimes": {"docker": {"installed": True}}}
     host = known(container_toolkit=there, recorded=record(("docker", "training", "1")))
-    assert not stage("record", variables(), host, removed=[], obsolete_tokens=[])["is_known"]
+    assert not stage("record", variables(), host, removed=[], obsolete_tokens=[], obsolete={})["is_known"]

@@ -63,20 +63,15 @@ def stage(
         "architecture": "x86_64",
         "packages": {package: [{"version": version}] for package, version in (packages or {}).items()},
         "gpu_fleet_managed": {"docker": given["record"]} if "record" in given else {},
-        "getent_group": {"docker": given.get("group")},
     }
     entries = [{"ansible_facts": {"getent_passwd": {user: entry}}} for user, entry in given.get("accounts", {}).items()]
+    places = {"/snap/docker/current": given.get("snap", False), DROP_IN: given.get("drop_in", False)}
     found = {
         "offers": {"stdout": given.get("offered", "")},
-        "files": {
-            "results": [
-                {"item": "/snap/docker/current", "stat": {"exists": given.get("snap", False)}},
-                {"item": DROP_IN, "stat": {"exists": given.get("drop_in", False)}},
-            ]
-        },
+        "files": {"files": [{"path": path} for path, there in places.items() if there]},
         "accounts": {"results": entries},
-        "restart_is_due": False,
-        **{name: value for name, value in given.items() if name != "accounts"},
+        "group": {"ansible_facts": {"getent_group": {"docker": given.get("group")}}},
+        **{name: value for name, value in given.items() if name not in ("accounts", "group")},
     }
     try:
         result = PLANNER.stages[name]({**DEFAULTS, **variables}, known, found)
@@ -295,10 +290,10 @@ def test_channel_and_mirror() -> None:
 def test_without_add_repo_no_repository_is_touched() -> None:
     found = plan(ROCKY, docker_add_repo=False)
     assert "repository" not in [one["name"] for one in found["changes"]] and "docker-ce" in found["install"]
-    record = stage("record", ROCKY, docker_add_repo=False)
+    record = plan(ROCKY, docker_add_repo=False)["record"]
     assert (record["files"], record["absent_lines"], record["data"]["repository"]) == ([], {}, [])
     assert [name for name in record["packages"] if name.startswith("gpg-pubkey")] == []
-    record = stage("record", ROCKY)
+    record = plan(ROCKY)["record"]
     assert record["data"]["repository"] == record["files"] and "gpg-pubkey-621e9f35" in record["packages"]
 
 
@@ -344,7 +339,7 @@ def test_another_form_is_not_taken(text: str) -> None:
 )
 def test_only_another_version_is_installed_again(version: str, others: list[str]) -> None:
     found = plan(NOBLE, DOCKER_CE, docker_version=version)
-    refusals = stage("installed", NOBLE, DOCKER_CE, docker_version=version)["refusals"]
+    refusals = plan(NOBLE, DOCKER_CE, {"is_installed": True}, docker_version=version)["refusals"]
     assert [f"docker_version is {version}, but {', '.join(others)} was installed;" in text for text in refusals] == (
         [True] if others else []
     )
@@ -465,14 +460,15 @@ PROXY = {"http-proxy": "http://robot:s3cret@proxy.example:3128"}
 
 
 def test_only_the_stage_with_secrets_has_a_password_or_a_digest_that_depends_on_it() -> None:
-    stages = ("plan", "host", "installed", "record", "reasons", "images")
-    found = {"differs": False, "reason": "", "proxy": {"stat": {}}, "changes_proxy": True, "changes_packages": False}
+    stages = ("plan", "host", "restart", "images")
+    nothing = {"preview": {"differs": False}, "state": {"reason": ""}, "reload": {}, "drop_in": {"stat": {}}}
+    found = {"options": {}, "changes_proxy": True, "changes_packages": False, "listing": {"rc": 1}, "shims": {"rc": 1}}
 
     def given(name: str, password: str) -> dict[str, Any]:
         return stage(
             name,
             ROCKY,
-            facts={**found, "images": []},
+            facts={**found, **nothing, "images": []},
             docker_registries=[{"registry": "r.example", "username": "robot", "password": password}],
             docker_daemon_options={"proxies": {"http-proxy": f"http://robot:{password}@proxy.example"}, "debug": True},
             docker_proxy={"https": f"http://robot:{password}@proxy.example"},
@@ -486,13 +482,15 @@ def test_only_the_stage_with_secrets_has_a_password_or_a_digest_that_depends_on_
     for name in ("secrets", "drop_in"):
         assert "s3cret" in secrets[name] and secrets[name] != given("secrets", "another")[name]
     assert given("host", "s3cret")["needs_secrets"] is True
-    assert given("record", "s3cret")["data"]["daemon_options"]["proxies"] == {"http-proxy": "http://***@proxy.example"}
+    assert given("host", "s3cret")["record"]["data"]["daemon_options"]["proxies"] == {
+        "http-proxy": "http://***@proxy.example"
+    }
     assert stage("secrets", docker_daemon_options={"debug": True})["secrets"] == ""
 
 
 def test_a_password_in_the_address_of_a_mirror_is_in_the_stage_with_secrets_alone() -> None:
     mirror: dict[str, Any] = {"docker_repository_url": "https://robot:s3cret@mirror.example/docker"}
-    for name in ("plan", "host", "installed", "record"):
+    for name in ("plan", "host"):
         assert "s3cret" not in str(stage(name, ROCKY, **mirror))
     repository = stage("secrets", ROCKY, **mirror)["repository"]
     assert repository["url"].startswith("https://robot:s3cret@mirror.example/docker/centos/9/")
@@ -514,7 +512,7 @@ def test_the_proxy_is_a_drop_in_of_the_unit() -> None:
         'Environment="HTTPS_PROXY=http://robot:p%%40\\"s\\\\s@proxy.example:3128"',
         'Environment="NO_PROXY=localhost,.example.com"',
     ]
-    assert DROP_IN in stage("record", docker_proxy=proxy)["files"]
+    assert DROP_IN in plan(docker_proxy=proxy)["record"]["files"]
     assert plan(docker_proxy=proxy)["has_proxy"] is True
     assert (stage("secrets")["drop_in"], plan()["has_proxy"]) == ("", False)
     assert "docker_proxy has a value of several lines" in plan(docker_proxy={"http": "a\nb"})["refusals"][0]
@@ -547,7 +545,7 @@ def test_the_proxy_is_a_drop_in_of_the_unit() -> None:
 def test_what_is_configured_in_which_order(
     facts: dict[str, Any], variables: dict[str, Any], expected: list[str]
 ) -> None:
-    found = stage("installed", packages={"docker.io": "26.1", "containerd": "1.7"}, facts=facts, **variables)
+    found = plan(packages={"docker.io": "26.1", "containerd": "1.7"}, facts=facts, **variables)
     assert found["configuration"] == in_order(expected)
 
 
@@ -659,6 +657,7 @@ def test_missing_images(name: str, is_missing: bool) -> None:
     }
 
 
+NO_CHANGE = {"options": {}, "changes_proxy": False, "changes_packages": False}
 REASONS = ["daemon.json changes", "docker.service was started before"]
 RESTARTS: dict[str, tuple[str, list[str], list[str], bool, tuple[bool, int, int]]] = {
     # policy, reasons, containers, live-restore: now, notes, refusals
@@ -677,7 +676,8 @@ RESTARTS: dict[str, tuple[str, list[str], list[str], bool, tuple[bool, int, int]
 def restart(policy: str, reasons: list[str], listing: Any, shims: Any, live_restore: bool = False) -> dict[str, Any]:
     """The plan of a restart for these reasons."""
     live = {"rc": 0, "stdout": str(live_restore).lower() + "\n"}
-    found = {"because": reasons, "listing": listing, "shims": shims, "live_restore": live}
+    because = {"preview": {"differs": bool(reasons)}, "state": {"reason": "".join(reasons[1:])}}
+    found = {**NO_CHANGE, **because, "listing": listing, "shims": shims, "live_restore": live}
     return stage("restart", facts=found, docker_restart=policy)
 
 
@@ -739,37 +739,46 @@ def test_containers_that_may_run_are_not_removed_unseen(listing: Any, reason: st
     assert listed["containers"] == ["a"]
 
 
-def drop_in_is(stat: dict[str, Any]) -> dict[str, Any]:
-    """The result of the task that looks for files of Docker."""
-    return {"results": [{"item": "/snap/docker/current", "stat": {"exists": False}}, {"item": DROP_IN, "stat": stat}]}
+def reasons(changes: dict[str, Any], **variables: Any) -> tuple[str, bool]:
+    """Why Docker has to be restarted, and whether systemd is reloaded before it."""
+    nothing = {"preview": {"differs": False}, "state": {"reason": ""}, "reload": {"failed": True, "msg": "reloads"}}
+    known = {**NO_CHANGE, **nothing, **changes}
+    reloads = stage("restart", facts={**known, "listing": {"rc": 0}, "live_restore": {}}, **variables)["refusals"]
+    found = {**known, "reload": {}, "listing": {"rc": 0}, "live_restore": {}}
+    text = "".join(stage("restart", facts=found, docker_restart="never", **variables)["warnings"])
+    return text.partition(" has to be restarted (")[2].partition("), and")[0], reloads == ["reloads"]
 
 
 @pytest.mark.parametrize(
     ("changes", "because", "reloads"),
     [
-        ({}, [], False),
-        ({"differs": True}, ["daemon.json changes"], False),
-        ({"reason": "it was started before"}, ["it was started before"], False),
-        ({"changes_packages": True}, ["its packages change"], True),
-        ({"changes_proxy": True}, ["its proxy changes"], True),
-        ({"changes_proxy": True, "files": drop_in_is({"exists": False})}, ["its proxy changes"], True),
+        ({"reload": {}}, "", False),
+        ({"reload": {}, "preview": {"differs": True}}, "daemon.json changes", False),
+        ({"reload": {}, "state": {"reason": "it was started before"}}, "it was started before", False),
+        ({"changes_packages": True}, "its packages change", True),
+        ({"changes_proxy": True, "drop_in": {"stat": {"checksum": "0" * 64}}}, "its proxy changes", True),
+        ({"changes_proxy": True, "drop_in": {"stat": {"exists": False}}}, "its proxy changes", True),
     ],
 )
-def test_reasons_of_a_restart(changes: dict[str, Any], because: list[str], reloads: bool) -> None:
-    written = drop_in_is({"exists": True, "checksum": "0" * 64})
-    nothing = {"differs": False, "reason": "", "files": written, "changes_proxy": False, "changes_packages": False}
-    found = stage("reasons", facts={**nothing, **changes}, docker_proxy={"http": "http://proxy:3128"})
-    assert found == {"because": because, "has_reasons": because != [], "reloads": reloads}
+def test_reasons_of_a_restart(changes: dict[str, Any], because: str, reloads: bool) -> None:
+    assert reasons(changes, docker_proxy={"http": "http://proxy:3128"}) == (because, reloads)
 
 
 def test_a_proxy_that_is_as_requested_is_no_reason() -> None:
     proxy = {"docker_proxy": {"http": "http://proxy:3128"}}
     drop_in = stage("secrets", **proxy)["drop_in"]
-    there = drop_in_is({"exists": True, "checksum": hashlib.sha256(drop_in.encode()).hexdigest()})
-    known = {"differs": False, "reason": "", "changes_proxy": True, "changes_packages": False}
-    assert stage("reasons", facts={**known, "files": there}, **proxy)["because"] == []
-    assert stage("reasons", facts={**known, "files": drop_in_is({"exists": False})})["because"] == []
-    assert stage("reasons", facts={**known, "files": there})["because"] == ["its proxy changes"]
+    there = {"stat": {"exists": True, "checksum": hashlib.sha256(drop_in.encode()).hexdigest()}}
+    known = {"changes_proxy": True, "reload": {}}
+    assert reasons({**known, "drop_in": there}, **proxy)[0] == ""
+    assert reasons({**known, "drop_in": {"stat": {"exists": False}}})[0] == ""
+    assert reasons({**known, "drop_in": there})[0] == "its proxy changes"
+
+
+@pytest.mark.parametrize("name", ["preview", "state"])
+def test_a_reading_that_fails_is_the_refusal_without_a_password(name: str) -> None:
+    failed = {"failed": True, "msg": "http://robot:s3cret@proxy is no option"}
+    found = stage("restart", facts={**NO_CHANGE, "preview": {}, "state": {}, name: failed})
+    assert found["refusals"] == ["http://***@proxy is no option"]
 
 
 RESTORED: list[tuple[dict[str, Any], str]] = [
@@ -789,10 +798,10 @@ JOURNAL = ["Error of an image", "failed to start daemon: no such driver", "inval
     ],
 )
 def test_why_docker_does_not_start(journal: list[str], reason: str) -> None:
-    (message,) = stage("start", facts={"journal": journal})["refusals"]
+    (message,) = stage("failed", facts={"journal": journal, "restored": {"skipped": True}})["refusals"]
     assert message == f"Docker does not start: {reason}; see `journalctl -u docker` on the host"
     for restored, end in RESTORED:
-        (message,) = stage("start", facts={"journal": journal, "restored": restored})["refusals"]
+        (message,) = stage("failed", facts={"journal": journal, "restored": restored})["refusals"]
         assert message.startswith(f"Docker does not start with the new /etc/docker/daemon.json: {reason}; the previous")
         assert f"and Docker {end}; correct docker_daemon_options" in message
 

@@ -158,7 +158,7 @@ def test_check_mode_of_a_bare_host_names_what_would_be_installed(tmp_path: Path)
     found = role(tmp_path, MockHost(), GIVEN, "--check")
     assert found.run.rc == 0, found.run.output[-3000:]
     assert "Would install docker-ce, docker-ce-cli, containerd.io" in found.run.output
-    assert {name for name, _arguments in found.calls} <= {"host_facts", "stat", "getent", "command"}
+    assert {name for name, _arguments in found.calls} <= {"host_facts", "find", "getent", "command"}
 
 
 def _record(inputs: str, **data: Any) -> dict[str, Any]:

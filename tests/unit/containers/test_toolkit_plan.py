@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import replace
 from typing import Any
 
@@ -90,7 +91,7 @@ def stage(
 ) -> dict[str, Any]:
     """What a stage of the planner finds."""
     on = host or facts()
-    result = PLANNER.stages[name](named(request or {}), known(on), {"refresh": {}, **found})
+    result = PLANNER.stages[name](named(request or {}), known(on), {"refresh": {}, "check_mode": False, **found})
     assert isinstance(result, (Plan, dict))
     plain: dict[str, Any] = result.as_dict() if isinstance(result, Plan) else as_lists(result)
     return plain
@@ -177,11 +178,28 @@ def test_check_mode_predicts_repairs(check_mode: bool) -> None:
 
 
 def test_the_task_that_generates_warns_of_units_that_do_not() -> None:
+    refresh = {"files": ETC_UNITS, "output": "", "modules": UBUNTU, "result": ""}
+    read: dict[str, Any] = {"made": {"rc": 0, "stdout": "devices: []"}, "spec": {"failed": True, "msg": "not found"}}
+    ended = {"stdout": "exec-condition\n"}
+    found = stage("generated", host=facts("1.18.2"), refresh=refresh, units_failed=True, ended=ended, **read)
+    (warning,) = found["warnings"]
+    assert "its result is exec-condition; the role generates /etc/cdi/nvidia.yaml itself, run it again" in warning
+    assert (found["content"], found["differs"], found["spec_file"]) == ("devices: []\n", True, "/etc/cdi/nvidia.yaml")
+    assert stage("generated", host=facts("1.18.2"), units_failed=False, **read)["warnings"] == []
+
+
+@pytest.mark.parametrize(
+    ("there", "refusals"),
+    [
+        ({"content": base64.b64encode(b"devices: []\n").decode()}, []),
+        ({"failed": True, "msg": "file is not readable: /x"}, ["file is not readable: /x"]),
+    ],
+)
+def test_a_specification_that_is_there_is_compared(there: dict[str, Any], refusals: list[str]) -> None:
     made = {"rc": 0, "stdout": "devices: []"}
-    found: dict[str, Any] = {"result": made, "content": "", "spec_file": "/etc/cdi/nvidia.yaml"}
-    (warning,) = stage("generated", **found, because="the service failed")["warnings"]
-    assert warning.startswith("the service failed; the role generates /etc/cdi/nvidia.yaml itself")
-    assert stage("generated", **found, because="")["warnings"] == []
+    found = stage("generated", host=facts("1.18.2"), units_failed=False, made=made, spec=there)
+    assert found["refusals"] == refusals
+    assert refusals or not found["differs"]
 
 
 # Engines

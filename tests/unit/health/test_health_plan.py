@@ -272,7 +272,7 @@ def result(facts: Mapping[str, Any] | None = None, proof: Proof | None = None, *
     plan["steps"] = [JUDGE] if proof is None else [CONTAINER, JUDGE]
     # A proof of an earlier run of the role, which a play keeps, does not count.
     shown = proof or Proof(ran=True, reasons=("stale",))
-    given = {"plan": plan, "proof": {"shown": as_lists(vars(shown))}, "verdict": HEALTHY}
+    given = {"plan": plan, "proof": {"shown": as_lists(vars(shown))}, "verdict": HEALTHY, "host": "gpu1"}
     health: dict[str, Any] = stage("result", given, facts, **variables)["health"]
     return health
 
@@ -333,11 +333,12 @@ FINDINGS = [
 )
 def test_the_variable_decides_which_verdicts_are_reasons(fail_on: str, reasons: list[str]) -> None:
     verdict = {"verdict": "fail", "remedy": "reboot", "findings": FINDINGS}
-    found = stage("verdict", {"verdict": verdict}, {}, fail_on=fail_on)
+    alone = {"plan": stage("request", {}, {}).as_dict(), "proof": {}, "host": "gpu1"}
+    found = stage("result", {**alone, "verdict": verdict}, {}, fail_on=fail_on)
     assert (found["health"]["ok"], found["health"]["reasons"]) == (not reasons, reasons)
     assert found["lines"] == ["fail, remedy reboot:", "it is info", "it is unknown", "it is warn", "it is fail"]
     assert found["unhealthy"] == "fail, remedy reboot: it is info; it is unknown; it is warn; it is fail"
-    assert stage("verdict", {"verdict": HEALTHY}, {}, fail_on=fail_on)["lines"] == []
+    assert stage("result", {**alone, "verdict": HEALTHY}, {}, fail_on=fail_on)["lines"] == []
 
 
 def test_what_is_reported_and_refused() -> None:
@@ -355,13 +356,14 @@ def test_what_is_reported_and_refused() -> None:
 
 def test_the_reports_are_written_where_they_are_requested() -> None:
     verdict = {**HEALTHY, "failed": False, "warnings": [], "gpus": [], "time": "2026-11-22T10:00:00Z"}
-    given = {"verdict": verdict, "host": "node1"}
-    found = stage("reports", given, json="/reports", junit="/junit")
+    given = {"verdict": verdict, "host": "node1", "plan": stage("request", {}, {}).as_dict(), "proof": {}}
+    found = stage("result", given, json="/reports", junit="/junit")
     paths = [one["path"] for one in found["on_controller"]]
     assert (paths, found["on_host"]) == (["/reports/node1.json", "/junit/node1.xml"], [])
     written = json.loads(found["on_controller"][0]["content"])
     assert written == {name: item for name, item in verdict.items() if name not in ("failed", "warnings")}
-    assert stage("reports", given) == {"on_controller": [], "on_host": []}
+    unwritten = stage("result", given)
+    assert (unwritten["on_controller"], unwritten["on_host"]) == ([], [])
 
 
 # https://docs.nvidia.com/datacenter/tesla/drivers/, ends of life of branches.

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 import yaml
 from ansible_collections.gpu.fleet.plugins.module_utils._packages import apt
 from ansible_collections.gpu.fleet.plugins.module_utils._packages.plan import PackageError, PackageRequest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.docker.host import Host
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.docker.host import Host, parse_offered
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.docker.plan import plan as plan_docker
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.docker.request import Request
 
@@ -72,7 +73,7 @@ def plan(host: tuple[str, AptRoot], **variables: Any) -> dict[str, Any]:
     offered = machine.run(["apt-cache", "madison", "docker-buildx", "docker-compose-v2", "docker-compose"]).text
     packages = {name: [{"version": version}] for name, version in machine.installed.items()}
     known = Host.of({**RELEASES[release], "packages": packages, "gpu_fleet_managed": {}})
-    known = known.observed({}, {"offers": {"stdout": offered}})
+    known = replace(known, offered=parse_offered(offered) if offered else None)
     return plan_docker(Request.read({**DEFAULTS, **variables}), known).as_dict()
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -43,20 +43,16 @@ class Host:
         record = facts["gpu_fleet_managed"].get(DOCKER) or {}
         return cls(platform_of(facts), str(facts.get("architecture") or ""), facts.get("packages"), record)
 
-    def observed(self, facts: Mapping[str, Any], found: Mapping[str, Any]) -> Host:
-        """The host with the results of tasks: `files`, `accounts` and `offers`; `brought` and `is_new`."""
-        offered = str(found["offers"].get("stdout") or "")
-        files, accounts = (found.get(name, {}).get("results", ()) for name in ("files", "accounts"))
-        there = {result["item"] for result in files if result["stat"]["exists"]}
-        entries = [result.get("ansible_facts", {}).get("getent_passwd", {}) for result in accounts]
+    def observed(self, found: Mapping[str, Any]) -> Host:
+        """The host with what `observation` has, and with the packages that this run has `brought`."""
+        known = found["observed"]
         return replace(
             self,
-            # Without package lists nothing is known of what they have.
-            offered=parse_offered(offered) if offered else None,
-            snap=bool(there - {DROP_IN}),
-            has_drop_in=DROP_IN in there,
-            accounts={str(name): bool(entry) for one in entries for name, entry in one.items()},
-            members=_members(facts.get("getent_group", {}).get("docker")),
+            offered=known["offered"],
+            snap=known["snap"],
+            has_drop_in=known["has_drop_in"],
+            accounts=known["accounts"],
+            members=tuple(known["members"]),
             brought=tuple(map(str, found.get("brought", ()))),
             is_new=bool(found.get("is_new")),
         )
@@ -91,9 +87,25 @@ class Host:
         return tuple((self.recorded or {}).get(name) or ())
 
 
-def _members(entry: Sequence[str] | None) -> tuple[str, ...]:
-    """The members of a group by what getent has of it: password, number, members."""
-    return tuple(filter(None, str(entry[-1]).split(","))) if entry else ()
+def observation(found: Mapping[str, Any]) -> dict[str, Any]:
+    """What is kept of readings: `files` of Docker, the `accounts` of users, the `group`, and `offers` of packages."""
+    offered = str(found.get("offers", {}).get("stdout") or "")
+    if "observed" in found:
+        # Read again, after the package lists.
+        return {**found["observed"], "offered": parse_offered(offered) if offered else None}
+    there = {str(one["path"]) for one in found["files"].get("files") or ()}
+    read = [one.get("ansible_facts", {}) for one in found.get("accounts", {}).get("results", ())]
+    entries = [one.get("getent_passwd", {}) for one in read]
+    group = found.get("group", {}).get("ansible_facts", {}).get("getent_group", {}).get(DOCKER)
+    return {
+        # Without package lists nothing is known of what they have.
+        "offered": parse_offered(offered) if offered else None,
+        "snap": bool(there - {DROP_IN}),
+        "has_drop_in": DROP_IN in there,
+        "accounts": {str(name): bool(entry) for one in entries for name, entry in one.items()},
+        # getent has of a group its password, its number, and its members.
+        "members": list(filter(None, str(group[-1]).split(","))) if group else [],
+    }
 
 
 def parse_offered(text: str) -> dict[str, str]:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..._planning.contract import Plan, in_order, inputs_of
@@ -50,9 +50,22 @@ def plan(request: Request, host: Host, check_mode: bool = False) -> Plan:
         "report": "; ".join((*reasons, *([packages] if check_mode and chosen.missing else []))),
         **_removals(request, host, removable, kept),
         "needs_secrets": request.state == "present" and (INSTALL in steps or bool(request.secrets)),
+        **_recorded(request, host, chosen, inputs, bool(refusals) or INSTALL not in steps),
         "compares_secrets": request.state == "present" and bool(request.secrets) and host.recorded is not None,
     }
     return Plan(refusals, steps, reasons if steps else (), inputs, tasks=tasks)
+
+
+def _recorded(
+    request: Request, host: Host, chosen: Choice, inputs: str, is_done: bool
+) -> Mapping[str, Mapping[str, Any]]:
+    """What is recorded: when the configuration has begun, when packages are installed, and in the end."""
+    if is_done:
+        return {}
+    final = record(request, host, chosen, inputs)
+    begun = _begun(request, host, final["data"])
+    brought = list(dict.fromkeys((*host.was("installed"), *host.brought)))
+    return {"begun": {**begun, "installed": brought}, "begun_packages": begun, "record": final}
 
 
 def _packages(request: Request, host: Host, chosen: Choice) -> dict[str, Any]:
@@ -180,9 +193,8 @@ def _removals(request: Request, host: Host, removable: Sequence[str], kept: Sequ
     }
 
 
-def record(request: Request, host: Host, restart_is_due: bool) -> dict[str, Any]:
-    """What the role records. With a restart that is left to the user nothing is converged: the next run reports it."""
-    chosen, found = Choice.of(request, host), plan(request, host)
+def record(request: Request, host: Host, chosen: Choice, inputs: str) -> dict[str, Any]:
+    """What the role records."""
     adds, logins, authorities = _adds_repository(request, chosen), _logins(request), _authorities(request)
     repository = repository_of(request, host)
     files = [*repository_files(host)] if adds else []
@@ -194,16 +206,16 @@ def record(request: Request, host: Host, restart_is_due: bool) -> dict[str, Any]
     # rpm stores trusted keys as packages.
     keys = [f"gpg-pubkey-{repository['fingerprints'][0][-8:].lower()}"] if adds and host.manager == "dnf" else []
     return {
-        "inputs": "" if restart_is_due else found.inputs,
+        "inputs": inputs,
         "files": files,
         "json_values": {DAEMON_FILE: request.daemon_options} if request.daemon_options else {},
         "packages": [*chosen.packages, *keys],
         "held_packages": list(chosen.engine) if request.version else [],
         "absent_lines": {path: [repository["old_line"]] for path in repository["entry_files"] if adds},
-        "started_after": [] if restart_is_due else [DAEMON_FILE, DROP_IN],
+        "started_after": [DAEMON_FILE, DROP_IN],
         "group_members": {"docker": list(request.users)} if request.users else {},
         "data": {
-            "installed": found.tasks["installed"],
+            "installed": _installed(host, chosen),
             "optional": list(chosen.optional),
             "repository": repository_files(host) if adds else [],
             "daemon_options": request.daemon_options,
@@ -215,18 +227,16 @@ def record(request: Request, host: Host, restart_is_due: bool) -> dict[str, Any]
     }
 
 
-def begun(request: Request, host: Host, with_packages: bool) -> dict[str, Any]:
+def _begun(request: Request, host: Host, data: Mapping[str, Any]) -> dict[str, Any]:
     """The data to record before a change: the state before it and after it, as a kill may leave either.
 
     Everything recorded here was not there before, so that the next run, or a removal, treats it as the role's own.
     """
-    earlier, data = host.recorded or {}, record(request, host, restart_is_due=True)["data"]
+    earlier = host.recorded or {}
     lists = ("repository", "users", "registries", "certificates")
-    installed = data["installed"] if with_packages else list(dict.fromkeys((*host.was("installed"), *host.brought)))
     return {
         **data,
         **{name: list(dict.fromkeys((*host.was(name), *data[name]))) for name in lists},
-        "installed": installed,
         "daemon_options": {**(earlier.get("daemon_options") or {}), **request.daemon_options},
         # The pin of another version has to go first.
         "version": _recorded_version(host) or request.version,

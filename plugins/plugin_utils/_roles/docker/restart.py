@@ -48,28 +48,31 @@ def existing(found: Mapping[str, Any]) -> Ask | None:
     return asked or unread(found, {"shims": _SHIMS} if found["listing"].get("rc") else {})
 
 
-def restart_reasons(drop_in: str | None, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Why Docker has to be restarted, and whether systemd is reloaded before.
+def previews(options: Mapping[str, Any], reads_proxy: bool) -> dict[str, Reading]:
+    """The readings that decide whether Docker has to be restarted; daemon_json gets the `options`."""
+    files = {"name": "docker.service", "started_after": [DAEMON_FILE, DROP_IN]}
+    found: dict[str, Reading] = {
+        "preview": ("gpu.fleet.daemon_json", {"path": DAEMON_FILE, **options}),
+        "state": ("gpu.fleet.unit_restart", files),
+    }
+    drop_in: Reading = ("stat", {"path": DROP_IN, "checksum_algorithm": "sha256"})
+    return {**found, **({"drop_in": drop_in} if reads_proxy else {})}
 
-    `found` has whether daemon.json `differs`, the `reason` of unit_restart, whether packages are about to change, and
-    the `files` of Docker, with the state of the drop-in; `drop_in` is what that is to be, None where it is not about
-    to change.
+
+def restart_reasons(drop_in: str, found: Mapping[str, Any]) -> tuple[list[str], bool]:
+    """Why Docker has to be restarted, and whether systemd is reloaded before, by the results of `previews`.
+
+    `drop_in` is what that is to be; packages may be about to change as well.
     """
     expected = hashlib.sha256(drop_in.encode()).hexdigest() if drop_in else ""
-    proxy = drop_in is not None and _checksum(found["files"]) != expected
+    proxy = "drop_in" in found and str(found["drop_in"]["stat"].get("checksum") or "") != expected
     reasons = {
-        "daemon.json changes": found["differs"],
+        "daemon.json changes": found["preview"]["differs"],
         "its proxy changes": proxy,
-        str(found["reason"]): found["reason"],
+        str(found["state"]["reason"]): found["state"]["reason"],
         "its packages change": found["changes_packages"],
     }
-    because = [reason for reason, counts in reasons.items() if counts]
-    return {"because": because, "has_reasons": bool(because), "reloads": proxy or bool(found["changes_packages"])}
-
-
-def _checksum(files: Mapping[str, Any]) -> str:
-    """The checksum of the drop-in with the proxy, empty where there is none."""
-    return str(next((one["stat"].get("checksum") or "" for one in files["results"] if one["item"] == DROP_IN), ""))
+    return [reason for reason, counts in reasons.items() if counts], proxy or bool(found["changes_packages"])
 
 
 def plan_restart(

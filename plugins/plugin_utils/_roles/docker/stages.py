@@ -7,16 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from os.path import basename, dirname
 from typing import Any
 
-from ..._planning.contract import Ask, Needs, Outlook, Plan, RolePlanner
-from .host import Host
+from ....module_utils._common.masking import masked
+from ..._planning.contract import Ask, Needs, Outlook, Plan, Reading, RolePlanner, command, search, unread
+from .host import DOCKER, DROP_IN, Host, observation
 from .images import missing_images, pull_error
 from .packages import Choice
-from .plan import begun, plan, record
+from .plan import plan
 from .repository import repository_of
 from .request import Request, read_registry
-from .restart import containers_to_remove, existing, plan_restart, restart_reasons, running, start_error, why_unread
+from .restart import (
+    containers_to_remove,
+    existing,
+    plan_restart,
+    previews,
+    restart_reasons,
+    running,
+    start_error,
+    why_unread,
+)
 
 _SNAPS = ("/snap/docker/current", "/var/lib/snapd/snap/docker/current")
 
@@ -25,8 +36,49 @@ def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping
     return plan(Request.read(variables), Host.of(facts), bool(found.get("check_mode")))
 
 
-def _host(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
-    return plan(Request.read(variables), Host.of(facts).observed(facts, found), bool(found.get("check_mode")))
+def _host(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan | Ask:
+    """The plan with what the host has, which later calls get as `observed`; `is_refreshed`: its package lists.
+
+    With `is_installed` another version is refused.
+    """
+    request, check_mode = Request.read(variables), bool(found.get("check_mode"))
+    is_first = "observed" not in found
+    if is_first or found.get("is_refreshed"):
+        asked = unread(found, _readings(request, plan(request, Host.of(facts)), is_first))
+        if asked:
+            return asked
+        found = {**found, "observed": observation(found)}
+    host = Host.of(facts).observed(found)
+    planned = plan(request, host, check_mode)
+    others = ", ".join(Choice.of(request, host).others) if found.get("is_installed") else ""
+    refusal = (
+        f"docker_version is {request.version}, but {others} was installed; see `apt-cache policy` or `dnf "
+        "--showduplicates list` for the versions in the repository"
+    )
+    return replace(
+        planned,
+        refusals=(*planned.refusals, *([refusal] if others else ())),
+        tasks={**planned.tasks, "observed": found["observed"]},
+    )
+
+
+def _readings(request: Request, planned: Plan, is_first: bool) -> dict[str, Reading | list[Reading]]:
+    """Whether Docker is a snap, or has a proxy; users, who is in the group docker, and what package lists have.
+
+    A directory service need not list its users, but finds each by name. Without any package list nothing is offered.
+    """
+    offers = planned.tasks["offers_command"]
+    found: dict[str, Reading | list[Reading]] = {}
+    if is_first:
+        found["files"] = search([*map(dirname, (*_SNAPS, DROP_IN))], [*{*map(basename, (*_SNAPS, DROP_IN))}])
+    if is_first and planned.tasks["has_users"]:
+        found["accounts"] = [_entry("passwd", name) for name in request.users]
+        found["group"] = _entry("group", DOCKER)
+    return {**found, **({"offers": command(*offers)} if offers else {})}
+
+
+def _entry(database: str, key: str) -> Reading:
+    return "getent", {"database": database, "key": key, "fail_key": False}
 
 
 def _needs(_variables: Mapping[str, Any]) -> Needs:
@@ -37,17 +89,6 @@ def _refusals(variables: Mapping[str, Any], facts: Mapping[str, Any], outlook: O
     """Refusals before the package lists are read."""
     snap, accounts = any(map(outlook.readings.exists, _SNAPS)), dict.fromkeys(outlook.missing_users, False)
     return plan(Request.read(variables), replace(Host.of(facts), snap=snap, accounts=accounts)).refusals
-
-
-def _after_installation(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
-    request, host = Request.read(variables), Host.of(facts).observed(facts, found)
-    others = ", ".join(Choice.of(request, host).others)
-    refusal = (
-        f"docker_version is {request.version}, but {others} was installed; see `apt-cache policy` or `dnf "
-        "--showduplicates list` for the versions in the repository"
-    )
-    planned = plan(request, host)
-    return replace(planned, refusals=(*planned.refusals, *([refusal] if others else ())))
 
 
 def _secrets(variables: Mapping[str, Any], facts: Mapping[str, Any], _found: Mapping[str, Any]) -> dict[str, Any]:
@@ -63,30 +104,42 @@ def _secrets(variables: Mapping[str, Any], facts: Mapping[str, Any], _found: Map
     }
 
 
-def _record(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
-    return record(Request.read(variables), Host.of(facts).observed(facts, found), found["restart_is_due"])
-
-
-def _begun(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
-    return {"data": begun(Request.read(variables), Host.of(facts).observed(facts, found), bool(found["packages"]))}
-
-
-def _reasons(variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
-    return restart_reasons(Request.read(variables).drop_in if found["changes_proxy"] else None, found)
-
-
 def _restart(variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan | Ask:
-    asked = running(found) if found["because"] else None
+    """Refuses a restart that would stop containers, and warns of those that it stops."""
+    asked = unread(found, previews(found["options"], bool(found["changes_proxy"])))
     if asked:
         return asked
+    wrong = _failures(found, "preview", "state")
+    if wrong:
+        return Plan(wrong)
+    because, reloads = restart_reasons(Request.read(variables).drop_in, found)
+    # It warns of containers that may lose their GPUs: the drop-in needs a reload, and the packages make one.
+    asked = unread(found, {"reload": ("gpu.fleet.systemd_reload", {})} if reloads else {})
+    asked = asked or (running(found) if because else None)
+    wrong = _failures(found, "reload")
+    if asked or wrong:
+        return asked or Plan(wrong)
     listing, shims, info = (found.get(name, {}) for name in ("listing", "shims", "live_restore"))
     is_live = str(info.get("stdout") or "").strip() == "true"
     containers = [str(name) for name in listing.get("stdout_lines") or ()]
-    return plan_restart(variables["docker_restart"], found["because"], containers, is_live, why_unread(listing, shims))
+    return plan_restart(variables["docker_restart"], because, containers, is_live, why_unread(listing, shims))
 
 
-def _start(_variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
-    return Plan((start_error(found["journal"], found.get("restored")),))
+def _failures(found: Mapping[str, Any], *names: str) -> tuple[str, ...]:
+    """The messages of readings that have failed. Options with a password may be in them."""
+    failed = (found[name] for name in names if found.get(name, {}).get("failed"))
+    return tuple(str(masked(one.get("msg") or "no reason given")) for one in failed)
+
+
+def _failed(_variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
+    """Why images were not `pulled`, or why Docker does not start by its `journal`.
+
+    `restored` is skipped where there was no other daemon.json to start it with.
+    """
+    if "pulled" in found:
+        return Plan((pull_error(found["pulled"]),))
+    restored = None if found["restored"].get("skipped") else found["restored"]
+    return Plan((start_error(found["journal"], restored),))
 
 
 def _containers(_variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan | Ask:
@@ -98,25 +151,16 @@ def _images(variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapp
     return missing_images(Request.read(variables), tags)
 
 
-def _pull(_variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
-    return Plan((pull_error(found["result"]),))
-
-
 PLANNER = RolePlanner(
     "docker",
     {
         "plan": _plan,
         "host": _host,
-        "installed": _after_installation,
         "secrets": _secrets,
-        "begin": _begun,
-        "record": _record,
-        "reasons": _reasons,
         "restart": _restart,
-        "start": _start,
+        "failed": _failed,
         "containers": _containers,
         "images": _images,
-        "pull": _pull,
     },
     secret=("secrets",),
     reads=("docker_daemon_conflict", "docker_image_exports", "docker_purge", "docker_users"),

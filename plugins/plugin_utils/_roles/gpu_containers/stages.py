@@ -51,10 +51,6 @@ def _host(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping
     return plan(Request.read(variables), Host.of(facts, found))
 
 
-def _pull(_variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
-    return Plan((pull_error(found["result"]),))
-
-
 def _containers(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
     """The options of each container, and the names of Docker's, and of podman's to create and to start.
 
@@ -89,24 +85,24 @@ def _options(container: Container, new_tokens: Collection[str]) -> dict[str, Any
     return {**options, "restart": container.name in new_tokens}
 
 
-def _ran(_variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
-    return Plan(tuple(run_errors(found["results"])))
+def _failed(_variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
+    """Why an image was not `pulled`, by the result of the task, or containers did not run, by the results of loops."""
+    return Plan((pull_error(found["pulled"]),) if "pulled" in found else tuple(run_errors(found["results"])))
 
 
 def _record(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
-    """What the role records. Where an engine no longer lists its containers, what is recorded of them stays.
+    """What the role records, and what is not as declared.
+
+    Where an engine no longer lists its containers, what is recorded of them stays.
 
     `removed` is the result of removing tokens, by an earlier use of the role where this one did not get there.
     """
     removed = [one["item"] for one in found["removed"] if not one.get("failed")]
     known = {**found, "removed_tokens": [path for path in removed if path in found["obsolete_tokens"]]}
-    decided = container_plan(Request.read(variables), Host.of(facts, known))
+    request, host = Request.read(variables), Host.of(facts, known)
+    decided, wrong = container_plan(request, host), failures(request, host, found["obsolete"])
     state = "present" if decided.record else "absent"
-    return {"is_known": not decided.refusals, "state": state, "data": decided.record}
-
-
-def _verify(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
-    return Plan(tuple(failures(Request.read(variables), Host.of(facts, found), found["obsolete"])))
+    return {"is_known": not decided.refusals, "state": state, "data": decided.record, "wrong": wrong}
 
 
 PLANNER = RolePlanner(
@@ -114,11 +110,9 @@ PLANNER = RolePlanner(
     {
         "plan": _plan,
         "host": _host,
-        "pull": _pull,
         "containers": _containers,
-        "ran": _ran,
+        "failed": _failed,
         "record": _record,
-        "verify": _verify,
     },
     secret=("containers",),
     others=(TOOLKIT_MODE,),

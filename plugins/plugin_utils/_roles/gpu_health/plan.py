@@ -466,20 +466,21 @@ def _proof(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mappin
     return {"shown": asdict(found), "state": "present" if found.worked and not found.reasons else "absent"}
 
 
-def _reports(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    return reports(Request.read(variables), given["verdict"], given["host"])
-
-
 def _result(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """`proof` comes from an earlier run of the role where this one had no container."""
-    proved = Proof(**given["proof"]["shown"]) if CONTAINER in given["plan"]["steps"] else None
-    found = result(Request.read(variables), given["plan"], given["verdict"], proved)
-    return {"health": found, "has_report": has_report(found)}
+    """The result by a plan, of `request` the verdict alone, with its files and with what is printed about it.
 
-
-def _verdict(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    found = judged(given["verdict"], Request.read(variables).fail_on)
-    return {"health": found, **_shown(found)}
+    `proof` comes from an earlier run of the role where this one had no container.
+    """
+    request, planned, verdict = Request.read(variables), given["plan"], given["verdict"]
+    proved = Proof(**given["proof"]["shown"]) if CONTAINER in planned["steps"] else None
+    is_alone = "vulnerable" not in planned
+    found = judged(verdict, request.fail_on) if is_alone else result(request, planned, verdict, proved)
+    return {
+        "health": found,
+        "has_report": has_report(found),
+        **_shown(found),
+        **reports(request, verdict, given["host"]),
+    }
 
 
 def _report(_variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -498,9 +499,7 @@ PLANNER = RolePlanner(
         "plan": _plan,
         "engine": _engine,
         "proof": _proof,
-        "reports": _reports,
         "result": _result,
-        "verdict": _verdict,
         "report": _report,
         "evidence": evidence.files,
         "fetched": evidence.fetched,

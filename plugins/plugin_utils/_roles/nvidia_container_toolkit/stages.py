@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from os.path import dirname
+from os.path import basename, dirname
 from typing import Any
 
-from ..._planning.contract import Outlook, Plan, RolePlanner, in_order
+from ..._planning.contract import Ask, Outlook, Plan, RolePlanner, command, in_order, search, unread
 from ..docker.plan import INSTALL as DOCKER_INSTALL
 from .plan import (
     EMBEDDED,
@@ -44,6 +45,9 @@ _PREFERENCES = "/etc/apt/preferences.d/gpu-fleet-nvidia-container-toolkit"
 _MANAGEMENT = "/etc/cdi/nvidia-management.yaml"
 _DAEMON_FILE = "/etc/docker/daemon.json"
 _RUNTIME, _HOOK = "/usr/bin/nvidia-container-runtime", "/usr/bin/nvidia-container-runtime-hook"
+# The hook is a link in some versions of the package.
+_PROGRAMS = {"programs": search([dirname(_RUNTIME)], list(map(basename, (_RUNTIME, _HOOK))))}
+_UNIT_DIRECTORIES = ("/usr/lib/systemd/system", "/etc/systemd/system")
 _CRIO_FILE = "/etc/crio/crio.conf.d/99-nvidia.conf"
 _CONTAINERD_FILES = ("/etc/containerd/config.toml", "/etc/containerd/conf.d/*.toml")
 _RANCHER, _RANCHER_CONFIG = "/var/lib/rancher", "/etc/rancher"
@@ -74,7 +78,6 @@ _UNITS: Mapping[str, tuple[str, ...]] = {
 }
 _WRITTEN = f"# Written by the role gpu.fleet.{TOOLKIT}.\n"
 _RUNTIME_CLASS = "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata:\n  name: nvidia\nhandler: nvidia\n"
-_IN_PATH = ("", "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 _INSTALL_HINT = f"set {TOOLKIT}_source to repository, or install the package nvidia-container-toolkit"
 _LEGACY = (
     "this Docker gives GPUs to containers in legacy mode. With the cgroup driver systemd, `systemctl daemon-reload` "
@@ -87,7 +90,7 @@ _DEVICE_FILE = re.compile(r"/dev/nvidia[0-9]+")
 _SMOKE_SCRIPT = "if command -v nvidia-smi >/dev/null; then nvidia-smi -L; else echo /dev/nvidia[0-9]*; fi"
 
 
-def plan(request: Request, facts: HostFacts, kernel: str = "") -> Plan:
+def plan(request: Request, facts: HostFacts) -> Plan:
     """The plan as every role has it. A toolkit that is to be removed refuses nothing."""
     found = toolkit_plan(request, facts)
     reasons = (*facts.drift, *(f"{one} conflicts with the specification that is kept" for one in found.conflicting))
@@ -99,8 +102,8 @@ def plan(request: Request, facts: HostFacts, kernel: str = "") -> Plan:
         **_engines(request, facts, found),
         **_specification(request, facts, found),
         **_removal(facts, found),
-        "unit_commands": unit_commands(kernel),
         "refresh": asdict(facts.refresh) if facts.refresh else {},
+        "begun": begun(request, facts, found),
     }
     return Plan(
         found.refusals if is_present else (),
@@ -287,12 +290,8 @@ def _observed(facts: Mapping[str, Any], refresh: Mapping[str, Any] | None) -> Ho
     return HostFacts.of(facts, known)
 
 
-def _kernel(facts: Mapping[str, Any]) -> str:
-    return str(facts.get("kernel") or "")
-
-
 def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
-    planned = plan(Request.read(variables, bool(found.get("check_mode"))), HostFacts.of(facts), _kernel(facts))
+    planned = plan(Request.read(variables, bool(found.get("check_mode"))), HostFacts.of(facts))
     # On a converged host as well: a pin must not hold such a version in silence.
     return replace(planned, warnings=planned.notes)
 
@@ -307,36 +306,41 @@ def _refusals(variables: Mapping[str, Any], facts: Mapping[str, Any], outlook: O
     return plan(Request.read(variables), HostFacts.of(known, coming=coming)).refusals
 
 
-def _units(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
-    host = HostFacts.of(facts, Refresh.of(found["files"], found["outputs"]))
-    return plan(Request.read(variables, bool(found["check_mode"])), host, _kernel(facts))
+def _units(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan | Ask:
+    """The plan with the units that refresh the specification; with `is_installed` another version is refused.
 
-
-def _after_installation(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
-    request, host = Request.read(variables), _observed(facts, found["refresh"])
-    planned, decided = plan(request, host, _kernel(facts)), toolkit_plan(request, host)
+    With `is_refresh` only an existing specification is updated, and a host that the role has not configured refuses
+    nothing.
+    """
+    request, is_refresh = Request.read(variables, bool(found["check_mode"])), bool(found.get("is_refresh"))
+    recorded = HostFacts.of(facts)
+    if is_refresh and not (recorded.recorded_inputs and toolkit_plan(request, recorded).uses_cdi):
+        return Plan(tasks={"task_files": []})
+    asked = unread(found, {"units": search(_UNIT_DIRECTORIES, UNITS)})
+    if not asked and found["units"].get("files"):
+        commands = unit_commands(str(facts.get("kernel") or ""))
+        asked = unread(found, {"outputs": [command(*argv) for argv in commands]})
+    if asked:
+        return asked
+    host = replace(recorded, refresh=Refresh.of(found["units"], found.get("outputs", {})))
+    planned, decided = plan(request, host), toolkit_plan(request, host)
     refusal = (
         f"{TOOLKIT}_version is {request.version or 'the newest'}, but {' and '.join(decided.versions)} was installed; "
         "see `apt-cache policy` or `dnf --showduplicates list` for the versions in the repository"
     )
-    return planned if decided.version_matches else replace(planned, refusals=(*planned.refusals, refusal))
-
-
-def _refreshes(variables: Mapping[str, Any], facts: Mapping[str, Any], _found: Mapping[str, Any]) -> dict[str, Any]:
-    """Whether there is a specification to update. A host that the role has not configured refuses nothing."""
-    host = HostFacts.of(facts)
-    is_due = bool(host.recorded_inputs) and toolkit_plan(Request.read(variables), host).uses_cdi
-    return {
-        "task_files": in_order(["refresh_facts", "cdi"] if is_due else []),
-        "unit_commands": unit_commands(_kernel(facts)),
-    }
+    is_other = found.get("is_installed") and not decided.version_matches
+    return replace(
+        planned,
+        refusals=(*planned.refusals, *([refusal] if is_other else ())),
+        tasks={**planned.tasks, **({"task_files": in_order(["cdi", "verify"])} if is_refresh else {})},
+    )
 
 
 # Stages of the engines
 
 
-def _paths(search: Mapping[str, Any]) -> list[str]:
-    return [str(one["path"]) for one in search.get("files") or ()]
+def _paths(found: Mapping[str, Any]) -> list[str]:
+    return [str(one["path"]) for one in found.get("files") or ()]
 
 
 def docker_options(request: Request, found: ToolkitPlan, programs: Sequence[str]) -> dict[str, Any]:
@@ -350,7 +354,10 @@ def docker_options(request: Request, found: ToolkitPlan, programs: Sequence[str]
     }
 
 
-def _docker(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
+def _docker(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan | Ask:
+    asked = unread(found, _PROGRAMS)
+    if asked:
+        return asked
     request, programs = Request.read(variables), _paths(found["programs"])
     options = docker_options(request, toolkit_plan(request, _observed(facts, found["refresh"])), programs)
     is_legacy = "features" not in options
@@ -362,18 +369,12 @@ def _docker(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mappi
     )
 
 
-def crio_program(result: Mapping[str, Any]) -> str:
-    """The program of CRI-O's default runtime where it is not in PATH, by the result of crio_runtime."""
-    program = str(result.get("program") or "")
-    return "" if dirname(program) in _IN_PATH else program
-
-
-def _crio(_variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
-    return {"program": crio_program(found["runtime"])}
-
-
-def _embedded(_variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
-    engine, there = found["engine"], _paths(found["found"])
+def _embedded(_variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan | Ask:
+    engine = found["engine"]
+    asked = unread(found, {"written": search(engine["searched"], ["config.toml", "manifests"])})
+    if asked:
+        return asked
+    there = _paths(found["written"])
     files = [one for one in engine["files"] if one.get("needs", engine["config"]) in there]
     advice = f"install and start {engine['name']} first, or take it out of {TOOLKIT}_runtimes"
     refusal = f"there is no {engine['config']}; {advice}"
@@ -389,40 +390,59 @@ def _embedded(_variables: Mapping[str, Any], _facts: Mapping[str, Any], found: M
 # Stages of the specification
 
 
-def _host(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
-    """The plan again; `result` is how the service ended that has written no specification."""
-    host = _observed(facts, {**found["refresh"], "result": str(found["result"]).strip() or "unknown"})
-    return plan(Request.read(variables), host, _kernel(facts))
+def _generated(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan | Ask:
+    """The plan with the specification that is generated; refused where none is. The task warns of units that do not.
 
-
-def _generated(_variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
-    """Whether the generated specification differs; refused where none was generated."""
-    result, because = found["result"], found["because"]
-    if result.get("rc") != 0:
-        lines = str(result.get("stderr") or result.get("msg") or "no reason given").strip().splitlines()
+    `units_failed`: the service has written none, so that the role keeps it. A condition that is not met is no failure.
+    """
+    refresh = found["refresh"]
+    if found["units_failed"]:
+        asked = unread(found, {"ended": command("systemctl", "show", "--property=Result", "--value", UNITS[-1])})
+        if asked:
+            return asked
+        refresh = {**refresh, "result": str(found["ended"].get("stdout") or "").strip() or "unknown"}
+    planned = plan(Request.read(variables, bool(found["check_mode"])), _observed(facts, refresh))
+    if planned.refusals:
+        return planned
+    # Without --output it only prints.
+    generation, kept = command(*planned.tasks["generate_command"]), ("slurp", {"src": planned.tasks["spec_file"]})
+    asked = unread(found, {"made": generation, "spec": kept})
+    if asked:
+        return asked
+    made, spec, because = found["made"], found["spec"], planned.tasks["because"]
+    refusal, warning = "", f"{because}; the role generates {planned.tasks['spec_file']} itself"
+    if made.get("rc") != 0:
+        lines = str(made.get("stderr") or made.get("msg") or "no reason given").strip().splitlines()
         why = f" ({because})" if because else ""
-        return Plan((f"`nvidia-ctk cdi generate` failed{why}: {lines[-1] if lines else ''}; {_INSTALL_HINT}",))
-    kept = f"{because}; the role generates {found['spec_file']} itself, run it again after a change of the driver"
-    return Plan(warnings=(kept,) if because else (), tasks={"differs": f"{result['stdout']}\n" != found["content"]})
-
-
-def _verify(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
-    decided = toolkit_plan(Request.read(variables), _observed(facts, found["refresh"]))
-    refusal = (
-        f"{decided.spec_file} does not match the GPUs of the host, although it was just generated; see `nvidia-ctk cdi "
-        "generate` and `systemctl status nvidia-cdi-refresh.service` on the host"
+        refusal = f"`nvidia-ctk cdi generate` failed{why}: {lines[-1] if lines else ''}; {_INSTALL_HINT}"
+    elif spec.get("failed") and "not found" not in str(spec.get("msg")):
+        refusal = str(spec.get("msg"))
+    content, there = f"{made.get('stdout')}\n", b64decode(str(spec.get("content") or ""))
+    return replace(
+        planned,
+        refusals=(refusal,) if refusal else (),
+        warnings=(f"{warning}, run it again after a change of the driver",) if because else (),
+        tasks={**planned.tasks, "content": content, "differs": content.encode() != there},
     )
-    return Plan(() if decided.spec_matches else (refusal,))
 
 
 # The record
 
 
-def _record(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
-    """What the role records; `programs` and `crio` are results of the tasks of Docker and CRI-O."""
+def _record(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan | Ask:
+    """What the role records; refused with a specification of other GPUs. `crio` is the result of crio_runtime."""
     request, host = Request.read(variables), _observed(facts, found["refresh"])
     decided = toolkit_plan(request, host)
-    options = docker_options(request, decided, _paths(found["programs"])) if "docker" in decided.runtimes else {}
+    asked = unread(found, _PROGRAMS) if "docker" in decided.runtimes else None
+    if asked:
+        return asked
+    refusal = (
+        f"{decided.spec_file} does not match the GPUs of the host, although it was just generated; see `nvidia-ctk cdi "
+        "generate` and `systemctl status nvidia-cdi-refresh.service` on the host"
+    )
+    is_judged = decided.uses_cdi and host.gpus_readable and not found["check_mode"]
+    options = docker_options(request, decided, _paths(found.get("programs", {})))
+    options = options if "docker" in decided.runtimes else {}
     packages = PACKAGES if decided.source == "repository" else ()
     is_refreshed = decided.uses_cdi and decided.units
     path, service = UNITS
@@ -437,8 +457,7 @@ def _record(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mappi
             for unit in _UNITS[name]
         }
     )
-    return {
-        "inputs": decided.inputs,
+    tasks = {
         "files": list(_files(request, host, decided)),
         "absent": decided.old_files,
         "json_values": {_DAEMON_FILE: options} if "docker" in decided.runtimes else {},
@@ -448,7 +467,7 @@ def _record(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mappi
         "data": {
             "docker_options": options,
             "runtimes": decided.runtimes,
-            "crio_program": crio_program(found["crio"]) if "crio" in decided.runtimes else "",
+            "crio_program": str(found["crio"].get("program") or "") if "crio" in decided.runtimes else "",
             "spec_file": decided.spec_file if decided.uses_cdi else "",
             "refreshed": is_refreshed,
             "management_spec": _MANAGEMENT if request.management_device else "",
@@ -456,24 +475,24 @@ def _record(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mappi
             "nvidia_docker": request.nvidia_docker,
         },
     }
+    wrong = is_judged and not decided.spec_matches
+    return Plan((refusal,) if wrong else (), inputs=decided.inputs, tasks=tasks)
 
 
-def _begun(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+def begun(request: Request, host: HostFacts, decided: ToolkitPlan) -> dict[str, Any]:
     """The data to record before a change: the state before it and after it, as a kill may leave either."""
-    request, host = Request.read(variables), _observed(facts, found["refresh"])
-    decided, earlier = toolkit_plan(request, host), host.recorded
+    earlier = host.recorded
     options = docker_options(request, decided, [_RUNTIME]) if "docker" in decided.runtimes else {}
     recorded, runtimes = earlier.get("docker_options"), earlier.get("runtimes")
+    known = [one for one in runtimes if isinstance(one, str)] if isinstance(runtimes, list) else []
     return {
-        "data": {
-            **earlier,
-            "docker_options": {**(recorded if isinstance(recorded, Mapping) else {}), **options},
-            "runtimes": list(dict.fromkeys((*(runtimes if isinstance(runtimes, list) else ()), *decided.runtimes))),
-            "spec_file": host.was("spec_file") or (decided.spec_file if decided.uses_cdi else ""),
-            "management_spec": host.was("management_spec") or (_MANAGEMENT if request.management_device else ""),
-            "version": host.was("version") or request.version,
-            "nvidia_docker": bool(earlier.get("nvidia_docker")) or request.nvidia_docker,
-        }
+        **earlier,
+        "docker_options": {**(recorded if isinstance(recorded, Mapping) else {}), **options},
+        "runtimes": list(dict.fromkeys((*known, *decided.runtimes))),
+        "spec_file": host.was("spec_file") or (decided.spec_file if decided.uses_cdi else ""),
+        "management_spec": host.was("management_spec") or (_MANAGEMENT if request.management_device else ""),
+        "version": host.was("version") or request.version,
+        "nvidia_docker": bool(earlier.get("nvidia_docker")) or request.nvidia_docker,
     }
 
 
@@ -603,15 +622,9 @@ PLANNER = RolePlanner(
     {
         "plan": _plan,
         "units": _units,
-        "installed": _after_installation,
-        "refreshes": _refreshes,
         "docker": _docker,
-        "crio": _crio,
         "embedded": _embedded,
-        "host": _host,
         "generated": _generated,
-        "verify": _verify,
-        "begin": _begun,
         "record": _record,
         "smoke": _smoke,
         "seen": _seen,
