@@ -120,7 +120,7 @@ class Outlook:
 
 
 Reading = tuple[str, Mapping[str, Any]]
-"""A module that only reads, and its arguments. apt, dnf and those of the collection, by full name, run in check mode."""
+"""A module that only reads, and its arguments. apt, dnf and modules of the collection run in check mode, which previews."""
 
 
 @dataclass(frozen=True)
