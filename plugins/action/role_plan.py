@@ -80,16 +80,19 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
                 given[READINGS] = read[READINGS]
             found = planned(role, stage, variables, facts, given)
             while isinstance(found, Ask):
-                given |= {name: self._read(one, known) for name, one in found.readings.items()}
+                read = {name: self._read(one, known) for name, one in found.readings.items()}
+                given |= read
+                observed = _with_readings(observed, read.values())
+                facts = {**facts, **named(observed.get("ansible_facts", {}))}
                 found = planned(role, stage, variables, facts, given)
-            lacking = _lacking(role, found, variables, observed)
+            lacking = _lacking(role, found, variables, observed if gather else {})
             if lacking:
                 return {**result, **_refused(host, lacking)}
             outcome = _result(host, found)
             if outcome.get("failed"):
                 # Without the facts: Ansible prints all of a failed result.
                 return {**result, **outcome}
-            result |= {"ansible_facts": observed["ansible_facts"]} if observed else {}
+            result |= {"ansible_facts": observed["ansible_facts"]} if "ansible_facts" in observed else {}
             result |= {"variables": _converted_by_name(role, variables, planner.reads), **outcome}
             ended: dict[str, Any] = for_templates(_warning(host, result, observed.get("warnings", ())))
             return ended
@@ -167,6 +170,16 @@ def planned(
     if refusals:
         return Plan(refusals=refusals)
     return planner.stages[stage](_FILES.planner_values(role, values, planner.tables), facts, given)
+
+
+def _with_readings(observed: Mapping[str, Any], readings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """What was observed with the facts and warnings of readings; those of the collection's modules return some."""
+    facts = dict(observed.get("ansible_facts", {}))
+    warnings = [*observed.get("warnings", ())]
+    for one in readings:
+        facts |= one.get("ansible_facts") or {}
+        warnings += one.get("warnings") or []
+    return {**observed, **({"ansible_facts": facts} if facts else {}), "warnings": warnings}
 
 
 def _needs(role: str, variables: Mapping[str, Any]) -> dict[str, Any]:

@@ -63,10 +63,16 @@ def evaluated(templar: Any, value: Any) -> Any:
 
 
 def reading(action: Any, module: str, arguments: Mapping[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
-    """The result of a module that only reads, which runs in check mode as well."""
-    is_checked, action._task.check_mode = action._task.check_mode, False
+    """The result of a module that only reads, which runs in check mode as well.
+
+    One of a collection, such as package_transaction, may change the host: it runs in check mode always.
+    """
+    is_own, is_checked = "." in module, action._task.check_mode
+    action._task.check_mode = is_own
     try:
-        found = action._execute_module(f"ansible.legacy.{module}", dict(arguments), task_vars=variables)
+        found = action._execute_module(
+            module if is_own else f"ansible.legacy.{module}", dict(arguments), task_vars=variables
+        )
     finally:
         action._task.check_mode = is_checked
     read: dict[str, Any] = plain(found)
