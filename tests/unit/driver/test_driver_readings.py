@@ -208,9 +208,10 @@ def test_what_uses_the_driver_is_read_only_where_it_is_replaced() -> None:
     nothing = {**given, "preview": {"undo": {"install": []}, "removed": []}}
     assert asked("change", host, nothing)["deferral"] == ""
     failed = {**given, "preview": {"refused": True, "msg": "no room", "unavailable": ["a"]}}
-    assert asked("change", host, failed).refusals == (
+    (refusal,) = asked("change", host, failed).refusals
+    assert refusal == (
         "the driver was not changed: no room; to change the driver without a rollback, set nvidia_driver_rollback to "
-        "if_possible",
+        "if_possible"
     )
 
 
@@ -255,9 +256,10 @@ def test_modules_are_built_once_and_verified() -> None:
     status = {"rc": 0, "stdout_lines": ["nvidia/580.95.05, 6.11, x86_64: installed"]}
     found = {**_INSTALLED, "status": status}
     assert asked("installed", host, found)["missing"] == ["6.12"]
-    assert asked("installed", host, {**found, "is_built": True}).refusals == (
+    (refusal,) = asked("installed", host, {**found, "is_built": True}).refusals
+    assert refusal == (
         "DKMS did not build the modules of driver 580.95.05 for kernel 6.12 (dkms status: nvidia/580.95.05, 6.11, "
-        "x86_64: installed)",
+        "x86_64: installed)"
     )
     built = {**_INSTALLED, "status": {"rc": 0, "stdout_lines": ["nvidia/580.95.05, 6.12, x86_64: installed"]}}
     assert readings("installed", host, built) == {"driver": "gpu.fleet.cuda_facts {}"}
@@ -328,7 +330,8 @@ def test_the_build_log_is_part_of_the_failure() -> None:
     assert asked("failure", host, {**found, "logs": {"files": []}})["output"] == ""
     begun = {"msg": "no space", "begun": False, "undo": {}, "stderr": "x " * 250}
     result = asked("failure", host, {**found, "logs": {}, "error": begun, "with_stderr": True})
-    assert (result["was_changed"], result["undo"], len(result["why"])) == (False, {}, len("no space ") + 399)
+    assert (result["was_changed"], result["undo"]) == (False, {})
+    assert result["why"].startswith("no space x x ") and result["why"].endswith(" x...") and len(result["why"]) < 410
 
 
 def test_a_reboot_that_cannot_help_is_refused() -> None:
