@@ -78,11 +78,13 @@ RESULTS = {
 # Runs modules, but for the one that reads who uses the driver.
 _PYTHON = """\
 #!/bin/sh
-if grep -qs driver_reload "$1"; then
+module=${{1:-{directory}/module.$$}}
+[ "$1" ] || cat >"$module"
+if grep -q "driver_reload" "$module"; then
     echo '{result}'
     exit
 fi
-exec {python} "$@"
+exec {python} "$module"
 """
 
 
@@ -100,7 +102,9 @@ def outcomes(roots: Roots, tmp_path_factory: pytest.TempPathFactory) -> dict[str
         # What uses the driver is given, and it counts as loaded only where something does.
         found["cuda"]["driver"]["loaded"] = bool(host.users)
         python = directory / f"python{number}"
-        python.write_text(_PYTHON.format(python=sys.executable, result=json.dumps({"users": host.users})))
+        python.write_text(
+            _PYTHON.format(directory=directory, python=sys.executable, result=json.dumps({"users": host.users}))
+        )
         python.chmod(0o755)
         if host.record is not None:
             found["gpu_fleet_managed"] = {"nvidia_driver": {"inputs": "", "drift": [], "data": host.record}}
@@ -147,7 +151,7 @@ def _run(directory: Path, inventory: dict[str, dict[str, Any]]) -> None:
             {
                 "block": [*tasks, {"ansible.builtin.copy": {"content": decided, **output}, "check_mode": False}],
                 "rescue": [{"ansible.builtin.copy": {"content": failed, **output}, "check_mode": False}],
-            }
+            },
         ],
     }
     (directory / "hosts.json").write_text(json.dumps({"all": {"hosts": inventory}}))

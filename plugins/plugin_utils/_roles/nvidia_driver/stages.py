@@ -497,6 +497,8 @@ PLANNER = RolePlanner(
         "nvidia_driver_reboot_timeout",
         "nvidia_driver_rollback",
         "nvidia_driver_runfile_sha256",
+        "nvidia_driver_upgrade",
+        "nvidia_driver_version",
     ),
     repository=_repository,
     listed=_listed,
