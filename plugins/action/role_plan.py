@@ -173,7 +173,7 @@ def planned(
 
 
 def _with_readings(observed: Mapping[str, Any], readings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """What was observed with the facts and warnings of readings; those of the collection's modules return some."""
+    """What was observed with the facts and warnings of readings, as modules of the collection return them."""
     facts = dict(observed.get("ansible_facts", {}))
     warnings = [*observed.get("warnings", ())]
     for one in readings:
