@@ -346,7 +346,7 @@ def _configured(request: Request, host: Host, tables: _Known, found: _Known) -> 
         daemon = installation.daemon(host, units, tables)
     known = {"installation": now, "has_unit": daemon["has_unit"], "epel_added": chosen["adds_epel"]}
     known["components_enabled"] = found["components_enabled"]
-    return {"daemon": daemon, **installation.record(request, host, chosen, known, tables)}
+    return {"daemon": daemon, "record": installation.record(request, host, chosen, known, tables)}
 
 
 def _moved(host: Host, found: _Known, now: _Known) -> Sequence[str]:
