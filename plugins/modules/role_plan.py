@@ -17,7 +17,8 @@ description:
   - A role has one or several stages. A later stage plans with what a task before it has found, which is given in
     O(facts), so that a plan changes only where a task asks for another one.
   - A stage may ask for what it has to know of the host, such as the versions that its repositories have. Modules that
-    change nothing read it, in check mode as well, and the stage plans with their results.
+    change nothing read it, in check mode as well, and the stage plans with their results. The task returns the facts
+    that they have read.
   - A plan has no secret. What may have one, as the URL of a mirror with a password, is a stage of its own, and a task
     that asks for it without C(no_log) fails.
 author:
@@ -71,10 +72,11 @@ options:
       - V(nvidia_dcgm) has V(verify), which refuses a host engine that does not list the GPUs.
       - The plans of these three need C(lists) in O(facts), V(cached) or V(fresh), to ask for what the repositories
         have.
-      - V(nvidia_driver) has a stage for each part of its tasks, with what they have read. They are V(observed),
-        V(select), V(companions), V(preflight), V(change) and V(busy) before the driver changes, V(installed),
-        V(record) and V(activation) after it, V(removal), V(in_use), which refuses a removal while GPUs are in use, and
-        more. V(download) and V(epel) have URLs.
+      - V(nvidia_driver) has V(select), the driver by what the host has, V(change), what replaces it, by all package
+        lists, V(sources), which has URLs, V(installed), which refuses other packages and modules than planned,
+        V(configured), its files and its record, V(failure), what a rollback restores, V(activation), whether the driver
+        has to be loaded, V(reboot), which refuses a reboot that does not load it, V(persistence), which refuses GPUs
+        that are not kept initialised, V(removal), and V(in_use), which refuses a removal while GPUs are in use.
       - V(docker) has V(host), the plan with users and package lists, which after the installation refuses another
         version, V(secrets), what may have a password, V(restart), whether the engine is restarted and why,
         V(containers), those to remove, V(images), those to load and to pull, and V(failed), which explains failures of
@@ -139,8 +141,8 @@ EXAMPLES = r"""
 
 RETURN = r"""
 ansible_facts:
-  description: As of M(gpu.fleet.host_facts).
-  returned: with O(observe), where something is read
+  description: As of M(gpu.fleet.host_facts), and of other modules that read facts for the stage.
+  returned: where facts are read, as with O(observe)
   type: dict
 variables:
   description: The public variables that the tasks of the role read, by name, evaluated. None of them is a secret.

@@ -31,7 +31,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.docker.request im
 from tests.conftest import COUNT, EFFORT
 from tests.live_archive.archive import SUITES, ArchiveRoot
 from tests.live_archive.test_driver_matrix import MODULES, key, source, upstream
-from tests.unit.driver.plans import DEBIAN, NO_DRIVER, asked, stage
+from tests.unit.driver.plans import DEBIAN, NO_DRIVER, listed, stage
 from tests.unit.real_indexes.apt_root import AptRoot, field_of
 
 DOCKER = RoleData.read().defaults(["docker"])
@@ -310,18 +310,18 @@ def decide(root: AptRoot, facts: dict[str, Any], variables: dict[str, Any]) -> D
     if planned["refusals"]:
         return Decided("refused", "; ".join(planned["refusals"]))
     sources = root.run(["dpkg-query", "--show", "--showformat", "${Package}\t${source:Package}\n"]).text.splitlines()
-    observed = {"sources": sources}
+    read: dict[str, Any] = {"sources": {"stdout_lines": sources}, "in_use": {"users": []}, "containers": {}}
     if "remove" in planned["steps"]:
-        removal = stage("removal", facts, {"observed": observed}, **variables)
+        removal = stage("removal", facts, read, **variables)
         asked_for = {"install": [], "removals": removal["packages"], "releasable": removal["releasable"]}
         return transaction(root, asked_for, repair=True)
     if "install" not in planned["steps"]:
         return Decided("kept", "; ".join(planned["notes"]))
-    known: dict[str, Any] = {"observed": observed, "with_companions": True, "is_complete": True}
-    selection = asked("select", facts, known, **variables)
+    known: dict[str, Any] = {}
+    selection = listed(facts, {"sources": sources}, known, **variables)
     while isinstance(selection, Ask):
         known |= {name: result_of(root, one) for name, one in selection.readings.items()}
-        selection = asked("select", facts, known, **variables)
+        selection = listed(facts, {"sources": sources}, known, **variables)
     if selection["refusals"]:
         return Decided("refused", "; ".join(selection["refusals"]), selection)
     if selection["is_kept"]:

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.data import RoleData
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.change import disk_space, problems
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.host import Host
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.request import Request
 
-from tests.unit.driver.plans import DEBIAN, facts, stage
+from tests.unit.driver.plans import DEBIAN, facts
 
 # Compiler in the kernel configuration of the header packages: gcc 12.3 of Ubuntu's newer kernel, 12.2 of Debian's,
 # 11.4 of Rocky's, and a kernel built with clang.
@@ -124,24 +125,23 @@ def test_what_is_wrong(case: str) -> None:
         "compilers": {"files": [{"path": f"/usr/bin/{name}"} for name in seen.more]},
     }
     request = Request.read({**RoleData.read().defaults(["nvidia_driver"]), **seen.variables})
-    missing = Host.of(host).observed(request, observed).compiler
-    needed = stage("plan", facts(DEBIAN))["disk_space"]
+    known = Host.of(host).observed(request, observed)
     free = {"/usr": 90000, "/var": 90000, "/boot": 900, **seen.free}
     found = {
-        # The plan refuses a compiler that cannot be had, or installs it: tests/unit/driver/test_driver_plan.py.
-        "selection": {"reasons": [f"missing: gcc {missing}"] if missing else [], "unknowns": [], "notes": []},
         "disks": {
             "results": [
                 {"rc": 0, "stdout_lines": ["Avail", f" {free[disk['path']]}"]}
                 if free[disk["path"]] is not None
                 else {"rc": 1, "stdout_lines": []}
-                for disk in needed
+                for disk in disk_space(request)
             ]
         },
         "secure_boot": {"is_on": seen.is_on, "is_trusted": seen.is_trusted},
         "download": seen.download,
     }
-    message = stage("preflight", host, found, **seen.variables)["problems"]
+    # The plan refuses a compiler that cannot be had, or installs it: tests/unit/driver/test_driver_plan.py.
+    reasons = [f"missing: gcc {known.compiler}"] if known.compiler else []
+    message = [*problems(request, known, reasons, found)]
     assert [sentence for sentence in message if "\n" in sentence or "  " in sentence] == []
     assert len(message) == len(parts), message
     assert [part for part, sentence in zip(parts, message, strict=True) if part not in sentence] == [], message

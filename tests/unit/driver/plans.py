@@ -14,8 +14,14 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract impor
 from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.data import RoleData
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver import selection
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.offers import parse_apt, parse_dnf
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.plan import host_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.request import Request
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.stages import PLANNER
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.stages import (
+    PLANNER,
+    UnreadError,
+    listed_driver,
+    selected,
+)
 
 from tests.conftest import ROOT
 
@@ -58,6 +64,20 @@ NO_DRIVER: dict[str, Any] = dict.fromkeys(
     ("library_version", "module_version", "loaded_version", "module_kind", "loaded_kind")
 ) | {"loaded": False, "reboot_required": False}
 
+CONFIGURED: dict[str, Any] = {
+    "installation": {"version": "580.95.05", "held": [], "kernel_held": [], "pinned": []},
+    "selection": {
+        "kernels": {"boot": "6.12"},
+        "packages": {"others": []},
+        "kernel_modules": "open",
+        "stream": "",
+        "adds_epel": False,
+        **{name: [] for name in ("pins", "gpudirect", "unmanaged")},
+    },
+    "components_enabled": False,
+}
+"""What earlier stages returned, for the stage `configured`."""
+
 
 def facts(system: dict[str, Any], driver: str = "", **others: Any) -> dict[str, Any]:
     """Facts of a host with two H200, and with a driver of this version, which is loaded."""
@@ -74,12 +94,33 @@ def facts(system: dict[str, Any], driver: str = "", **others: Any) -> dict[str, 
     }
 
 
-def asked(name: str, host: dict[str, Any], found: dict[str, Any] | None = None, **variables: Any) -> Any:
-    """What a stage returns for these variables, with defaults for the others, or what it asks for."""
+def with_defaults(**variables: Any) -> dict[str, Any]:
+    """The variables of the role, with defaults for the others, and its tables."""
     files = RoleData.read()
     tables = {table: files.role_values["nvidia_driver"][table] for table in PLANNER.tables}
-    values = {**files.defaults(["nvidia_driver", "nvidia_repository"]), **variables, **tables}
-    return PLANNER.stages[name](values, host, found or {})
+    return {**files.defaults(["nvidia_driver", "nvidia_repository"]), **variables, **tables}
+
+
+def asked(name: str, host: dict[str, Any], found: dict[str, Any] | None = None, **variables: Any) -> Any:
+    """What a stage returns for these variables, with defaults for the others, or what it asks for."""
+    return PLANNER.stages[name](with_defaults(**variables), host, found or {})
+
+
+def chosen(host: dict[str, Any], with_companions: bool = False, **variables: Any) -> dict[str, Any]:
+    """The driver for a host whose package lists have nothing, and are not complete."""
+    values = with_defaults(**variables)
+    request = Request.read(values)
+    return selected(request, host_of(request, host, {}), values, {}, with_companions=with_companions)
+
+
+def listed(host: dict[str, Any], observed: dict[str, Any], found: dict[str, Any], **variables: Any) -> Any:
+    """The driver by complete package lists, or what they are asked."""
+    values = with_defaults(**variables)
+    request = Request.read(values)
+    try:
+        return listed_driver(request, host_of(request, host, observed), values, found, is_complete=True)
+    except UnreadError as unknown:
+        return unknown.ask
 
 
 def stage(name: str, host: dict[str, Any], found: dict[str, Any] | None = None, **variables: Any) -> dict[str, Any]:

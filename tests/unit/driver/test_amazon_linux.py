@@ -12,13 +12,12 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._planning import platfor
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import nvidia_repository
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.kernel_packages import kernel_packages
 
-from tests.unit.driver.plans import AMAZON, EL, facts, stage
+from tests.unit.driver.plans import AMAZON, EL, chosen, facts
 from tests.unit.site.test_variables import FILES
 
 
 def select(system: dict[str, Any], **variables: Any) -> dict[str, Any]:
-    found = {"shown": {}, "listed": {}, "recommended": {}, "is_complete": False, "with_companions": False}
-    return stage("select", facts(system), found, **variables)
+    return chosen(facts(system), **variables)
 
 
 @pytest.mark.parametrize("architecture", ["x86_64", "aarch64"])

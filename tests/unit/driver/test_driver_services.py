@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver import installation
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.host import Host as DriverHost
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.request import Request
 
-from tests.unit.driver.plans import DEBIAN, stage
+from tests.unit.driver.plans import DEBIAN, stage, with_defaults
 from tests.unit.plays import run_play
 
 pytestmark = pytest.mark.plays
@@ -55,6 +58,8 @@ class Host:
 
 
 CHANGED = {"changed": True}
+NEEDS = {"is_made": False}
+"""Of a change that is deferred: services are not started."""
 HOSTS = {
     "the daemon is started": Host(calls=(f"start {PERSISTENCED}",)),
     "units have changed": Host(stale="yes", calls=("--no-pager daemon-reload", f"start {PERSISTENCED}")),
@@ -92,20 +97,20 @@ HOSTS = {
     "DCGM after another driver": Host(
         part="activate/main.yml",
         active=True,
-        variables={"__nvidia_driver_loaded_before": "570.86.15"},
+        variables={"__nvidia_driver_selection": {**NEEDS, "loaded_before": "570.86.15"}},
         dcgm=DCGM,
         calls=("restart nvidia-dcgm.service",),
     ),
     "DCGM and the same driver": Host(
-        part="activate/main.yml", variables={"__nvidia_driver_loaded_before": "580.95.05"}, dcgm=DCGM
+        part="activate/main.yml",
+        variables={"__nvidia_driver_selection": {**NEEDS, "loaded_before": "580.95.05"}},
+        dcgm=DCGM,
     ),
     "DCGM that does not run": Host(
         part="activate/main.yml",
-        variables={"__nvidia_driver_loaded_before": "570.86.15"},
+        variables={"__nvidia_driver_selection": {**NEEDS, "loaded_before": "570.86.15"}},
         dcgm={**DCGM, "state": "inactive"},
     ),
-    # Only a preview, whose warnings are those of systemd_reload.
-    "containers are named before a change": Host(part="select/containers.yml", stale="yes"),
 }
 
 
@@ -154,6 +159,11 @@ def _host(directory: Path, name: str) -> dict[str, Any]:
     driver = {"driver": {**DRIVER, "reboot_required": False}, "services": {"dcgm": host.dcgm}}
     known = {**SYSTEM, "nvidia_smi": {"pci_gpus": []}, "cuda": driver}
     given = {name: value for name, value in host.variables.items() if not name.startswith("__")}
+    needs = installation.companions(Request.read(with_defaults(**given)), DriverHost.of(known))
+    changes = {
+        "imex_changed": {"__nvidia_driver_imex_nodes_written", "__nvidia_driver_imex_configured"} & {*host.variables},
+        "daemon_changed": "__nvidia_driver_daemon_files" in host.variables,
+    }
     contents = {"stale": host.stale, "persistence": host.persistence}
     for file, text in {**contents, **({"active": "active"} if host.active else {})}.items():
         (directory / file).write_text(text)
@@ -163,8 +173,9 @@ def _host(directory: Path, name: str) -> dict[str, Any]:
         "directory": str(directory),
         "part": host.part,
         "found": known,
-        "__nvidia_driver_companions": stage("companions", known, **given),
-        "__nvidia_driver_activation": {"was_exchanged": False},
+        "__nvidia_driver_plan": {"steps": ["install", "activate"]},
+        "__nvidia_driver_selection": {"needs": needs},
+        "__nvidia_driver_activation": stage("activation", known, changes, **given),
         **host.variables,
     }
 

@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver import change
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.host import Host
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.kernel_packages import (
     headers_package as kernel_headers,
 )
@@ -17,7 +18,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.ker
     parts_of,
 )
 
-from tests.unit.driver.plans import AMAZON, DEBIAN, EL, UBUNTU, driver, facts, stage
+from tests.unit.driver.plans import AMAZON, DEBIAN, EL, UBUNTU, driver, facts
 
 KERNELS = {
     # Enterprise Linux: https://docs.redhat.com, kernel packages.
@@ -44,10 +45,9 @@ PROXMOX = "6.8.12-4-pve"
 APT_KERNELS = ("6.1.0-38-amd64", "6.12.43+deb13-cloud-arm64", "6.8.0-1020-nvidia-64k", "6.8.0-151-generic")
 
 
-def lacking(*kernels: str, there: Sequence[str] = ()) -> dict[str, Any]:
-    """What is known of the headers of kernels."""
-    states = [{"stat": {"exists": kernel in there}} for kernel in (*kernels, *there)]
-    return {"kernels": [*kernels, *there], "headers": {"results": states}}
+def headers(host: dict[str, Any], *kernels: str) -> dict[str, Any]:
+    """The packages for kernels without headers."""
+    return change.headers(Host.of(host), kernels)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -58,7 +58,7 @@ def test_enterprise_linux(kernel: str) -> None:
 @pytest.mark.parametrize("kernel", AMAZON_KERNELS)
 def test_amazon_linux_has_them_and_further_modules_by_the_kernel(kernel: str) -> None:
     assert kernel_headers(kernel, "dnf") == AMAZON_KERNELS[kernel]
-    found = stage("headers", facts(AMAZON), lacking(kernel))
+    found = headers(facts(AMAZON), kernel)
     assert found["packages"] == [AMAZON_KERNELS[kernel], AMAZON_KERNELS[kernel].replace("-devel-", "-modules-extra-")]
 
 
@@ -85,7 +85,7 @@ def test_proxmox_has_names_of_its_own() -> None:
 )
 def test_proxmox_gets_the_headers_of_its_next_kernels(installed: tuple[str, ...], metapackages: list[str]) -> None:
     there = {name: [{"version": "1"}] for name in installed}
-    found = stage("headers", facts(DEBIAN, packages=there), lacking("6.17.2-2-pve"))
+    found = headers(facts(DEBIAN, packages=there), "6.17.2-2-pve")
     assert found["packages"] == ["proxmox-headers-6.17.2-2-pve", *metapackages]
 
 
@@ -134,7 +134,7 @@ def test_release_and_flavour(kernel: str, parts: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize(("system", "kernels"), [(EL, tuple(KERNELS)), (DEBIAN, APT_KERNELS)])
 def test_the_role_installs_them(system: dict[str, str], kernels: tuple[str, ...]) -> None:
-    found = stage("headers", facts(system), lacking(*kernels, there=["1.2.3-there"]))
+    found = headers(facts(system), *kernels)
     expected = [KERNELS[kernel] if system == EL else f"linux-headers-{kernel}" for kernel in kernels]
     assert found == {"kernels": list(kernels), "packages": expected}
 
@@ -142,5 +142,5 @@ def test_the_role_installs_them(system: dict[str, str], kernels: tuple[str, ...]
 def test_metapackages_of_kernels_have_those_of_headers() -> None:
     names = ("linux-image-generic", "linux-image-unsigned-6.8.0-1", "linux-image-6.8.0-1-generic", "linux-image-kvm")
     there = {name: [{"version": "1"}] for name in (*names, "linux-headers-kvm")}
-    found = stage("headers", facts(UBUNTU, packages=there), lacking())
+    found = headers(facts(UBUNTU, packages=there))
     assert found["packages"] == ["linux-headers-generic"]

@@ -11,7 +11,7 @@ import pytest
 from ansible_collections.gpu.fleet.plugins.module_utils._cuda.reload import differing_parameters
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver import module_options as planner
 
-from tests.unit.driver.plans import DEBIAN, facts, stage
+from tests.unit.driver.plans import CONFIGURED, DEBIAN, facts, stage
 
 
 def module_options(options: dict[Any, Any]) -> dict[str, Any]:
@@ -92,6 +92,16 @@ def test_no_driver_is_loaded() -> None:
 def test_options_that_the_driver_does_not_have_are_named() -> None:
     given = {"nvidia_driver_module_options": {"NVreg_EnableGpuFirmware": 0, "NVreg_Other": 1}}
     known = {"stdout_lines": ["NVreg_EnableGpuFirmware:  (int)", "NVreg_Third: (charp)"]}
-    assert stage("options", facts(DEBIAN), {"known": known}, **given)["unknown"] == ["NVreg_Other"]
-    assert stage("options", facts(DEBIAN), {"known": {"stdout_lines": []}}, **given)["unknown"] == []
-    assert stage("options", facts(DEBIAN), {"known": {"skipped": True}})["unknown"] == []
+    (refusal,) = configured(known, **given)["refusals"]
+    assert refusal == (
+        "driver 580.95.05 has no option NVreg_Other, which nvidia_driver_module_options sets; `modinfo -F parm nvidia` "
+        "on the host lists those that it has"
+    )
+    assert "refusals" not in configured({"stdout_lines": []}, **given)
+    assert "refusals" not in configured(None)
+
+
+def configured(known: dict[str, Any] | None, **variables: Any) -> dict[str, Any]:
+    """What the stage returns for the options that the module has; None where it must not look."""
+    found = {**CONFIGURED, **({} if known is None else {"known": known})}
+    return stage("configured", facts(DEBIAN), found, **{**variables, "nvidia_driver_persistence_daemon": False})

@@ -77,17 +77,24 @@ def test_the_role_refuses_a_module_that_another_key_signed(tmp_path: Path) -> No
         programs.mkdir()
         _program(programs / "modinfo", printed)
         _program(programs / "openssl", serials[-1])
+        _program(programs / "dkms", f"nvidia/580.95.05, {KERNEL}, x86_64: installed")
     (tmp_path / "hosts.json").write_text(json.dumps({"all": {"hosts": hosts}}))
-    verify = {"name": "gpu.fleet.nvidia_driver", "tasks_from": "secure_boot/verify.yml"}
+    verify = {"name": "gpu.fleet.nvidia_driver", "tasks_from": "install/verify.yml"}
     refused = "ansible_failed_result.msg"
     play = {
         "hosts": "all",
         "gather_facts": False,
         "environment": {"PATH": "{{ programs }}:/usr/bin:/bin"},
         "vars": {
-            "__nvidia_driver_kernels": {"all": [KERNEL]},
-            "__nvidia_driver_secure_boot": {"trusted": ["/etc/mok/mok.der"]},
-            "ansible_facts": facts(UBUNTU),
+            "__nvidia_driver_selection": {
+                "kernels": {"boot": KERNEL, "all": [KERNEL]},
+                "secure_boot": {"is_on": True, "trusted": ["/etc/mok/mok.der"]},
+                "packages": {"probe": "nvidia-utils-580", "driver": ["nvidia-utils-580"], "others": []},
+                "version": "580.95.05",
+                "requested": "580",
+                "observed": {},
+            },
+            "ansible_facts": facts(UBUNTU, packages={"nvidia-utils-580": [{"version": "580.95.05-1"}]}),
         },
         "tasks": [
             {

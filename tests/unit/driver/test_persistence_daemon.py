@@ -11,12 +11,16 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import RequestError
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.persistence_daemon import daemon_files
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.persistence_daemon import (
+    UNIT_DIRECTORIES,
+    daemon_files,
+)
 
-from tests.unit.driver.plans import EL, facts, stage
+from tests.unit.driver.plans import CONFIGURED, EL, facts, stage
 
 PACKAGED = "/usr/lib/systemd/system/nvidia-persistenced.service"
 OWN = "/etc/systemd/system/nvidia-persistenced.service"
@@ -145,22 +149,27 @@ def test_systemd_enables_it(unit: str | None, tmp_path: Path) -> None:
     assert systemctl("is-enabled") == "enabled"
 
 
+def configured(units: dict[str, str], records: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The files for a host with these units by their directories."""
+    there = {name: {"content": base64.b64encode(text.encode()).decode()} for name, text in units.items()}
+    results = [there.get(name, {"failed": True, "msg": "file not found"}) for name in UNIT_DIRECTORIES]
+    found = {**CONFIGURED, "units": {"results": results}}
+    host = facts(EL, gpu_fleet_managed=records or {})
+    daemon: dict[str, Any] = stage("configured", host, found)["daemon"]
+    return daemon
+
+
 def test_a_command_that_cannot_be_read_is_refused() -> None:
-    unit = base64.b64encode(b'[Service]\nExecStart=/bin/d "a\n').decode()
-    units = {
-        "results": [{"item": "/etc/systemd/system", "failed": True}, {"item": "/lib/systemd/system", "content": unit}]
-    }
     with pytest.raises(RequestError, match=r"ExecStart of /lib/systemd/system/nvidia-persistenced\.service cannot"):
-        stage("daemon", facts(EL), {"units": units})
+        configured({"/lib/systemd/system": '[Service]\nExecStart=/bin/d "a\n'})
 
 
 @pytest.mark.parametrize(("written", "removes"), [([], False), ([OWN], True)])
 def test_the_unit_of_a_runfile_goes_when_a_package_brings_one(written: list[str], removes: bool) -> None:
     records = {"nvidia_driver": {"drift": [], "data": {"written": written}}}
-    units = {"results": [{"item": "/usr/lib/systemd/system", "content": base64.b64encode(DEBIAN.encode()).decode()}]}
-    found = stage("daemon", facts(EL, gpu_fleet_managed=records), {"units": units})
+    found = configured({"/usr/lib/systemd/system": DEBIAN}, records)
     assert found["removes_unit"] is removes
     assert [one["path"] for one in found["files"]] == [f"{OWN}.d/50-gpu-fleet.conf", RULE]
-    without = stage("daemon", facts(EL, gpu_fleet_managed=records), {"units": {"results": []}})
+    without = configured({}, records)
     assert [one["path"] for one in without["files"]] == [OWN, f"{OWN}.d/50-gpu-fleet.conf", RULE]
     assert (without["has_unit"], without["removes_unit"]) == (True, False)

@@ -14,7 +14,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.pac
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.request import Request
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.selection import _removals
 
-from tests.unit.driver.plans import DEBIAN, EL, UBUNTU, facts, stage
+from tests.unit.driver.plans import DEBIAN, EL, UBUNTU, chosen, facts, stage
 
 # Installed packages as dpkg-query shows them: name, version, source package. The first host is a real H200 host with
 # CUDA 13.0 for Ubuntu 24.04, whose driver 580.159.04 came without packages.
@@ -147,12 +147,11 @@ def test_parts_of_a_driver_are_no_driver(case: str) -> None:
     system = facts(DEBIAN, packages={name: [{"version": version}] for name, version in packages.items()})
     system["cuda"]["driver"].update({"library_version": "550.163.01", **own})
     system["nvidia_smi"]["reason"] = reason
-    nothing: dict[str, Any] = {"shown": {}, "listed": {}, "recommended": {}, "is_complete": False}
-    found = stage("select", system, {**nothing, "with_companions": False})
+    found = chosen(system)
     assert (found["existing"], message in "; ".join([*found["notes"], *found["refusals"]])) == (existing, True), found
     assert found["removals"] == []
     assert ("nvidia-driver-cuda" in " ".join(found["install"])) == (existing == "none")
-    image = stage("select", system, {**nothing, "with_companions": False}, nvidia_driver_image_build=True)
+    image = chosen(system, nvidia_driver_image_build=True)
     # The running kernel is not the one of the image.
     assert (image["existing"] == "kept") == (reason in ("not_loaded", "version_mismatch") or existing == "kept")
 
@@ -161,8 +160,7 @@ def test_a_broken_driver_of_the_roles_own_packages_is_repaired() -> None:
     names = ("nvidia-driver-cuda", "nvidia-kernel-open-dkms")
     system = facts(DEBIAN, packages={name: [{"version": "580.159.04-1"}] for name in names})
     system["cuda"]["driver"].update({"module_version": "580.159.04", "module_kind": "open"})
-    nothing: dict[str, Any] = {"shown": {}, "listed": {}, "recommended": {}, "is_complete": False}
-    found = stage("select", system, {**nothing, "with_companions": False})
+    found = chosen(system)
     assert (found["existing"], found["refusals"]) == ("adopted", []), found
 
 
@@ -197,7 +195,8 @@ def test_holds_of_a_site_stay_and_what_is_half_installed_goes(record: dict[str, 
     managed = {"gpu_fleet_managed": {"nvidia_driver": record} if record else {}}
     unfinished = {"gpu_fleet_unfinished_packages": ["libc6", "libcuda1", "nvidia-cuda-toolkit"]}
     system = facts(DEBIAN, _DRIVER, packages={"nvidia-smi": [{"version": f"{_DRIVER}-1"}]}, **managed, **unfinished)
-    observed = {"sources": ["libcuda1\tnvidia-graphics-drivers", "nvidia-cuda-toolkit\tnvidia-cuda-toolkit"]}
+    lines = ["libcuda1\tnvidia-graphics-drivers", "nvidia-cuda-toolkit\tnvidia-cuda-toolkit"]
+    read = {"sources": {"stdout_lines": lines}, "in_use": {"users": []}, "containers": {"containers": []}}
     absent = {"nvidia_driver_state": "absent", "nvidia_driver_replace_unmanaged": True}
-    found = stage("removal", system, {"observed": observed}, **absent)
+    found = stage("removal", system, read, **absent)
     assert (found["packages"], found["releasable"]) == (["nvidia-smi", "libcuda1"], releasable)

@@ -21,7 +21,7 @@ from ansible_collections.gpu.fleet.plugins.module_utils._packages.plan import Pa
 
 from tests.unit.plays import run_play
 from tests.unit.real_indexes.apt_root import AptRoot
-from tests.unit.real_indexes.test_hosts import KERNEL, facts
+from tests.unit.real_indexes.test_hosts import KERNEL, facts, known_facts
 
 pytestmark = pytest.mark.plays
 
@@ -68,14 +68,24 @@ HOSTS = {
     "half installed by an admin": Host(COMPUTE, record=RECORD, half_installed="nvidia-dkms-580-server-open"),
 }
 RESULTS = {
-    "deferred": "__nvidia_driver_decision.is_deferred",
+    "deferred": "__nvidia_driver_selection.deferral != ''",
     "unmanaged": "__nvidia_driver_selection.existing != 'none'",
     "kept": "__nvidia_driver_selection.unmanaged",
-    "removal": "__nvidia_driver_change.removal",
+    "removal": "__nvidia_driver_selection.removal",
     "named": "__nvidia_driver_selection.removals",
     "install": "__nvidia_driver_selection.install",
-    "error": "__nvidia_driver_preview.msg | default('')",
 }
+# Runs modules, but for the one that reads who uses the driver.
+_PYTHON = """\
+#!/bin/sh
+module=${{1:-{directory}/module.$$}}
+[ "$1" ] || cat >"$module"
+if grep -q "driver_reload" "$module"; then
+    echo '{result}'
+    exit
+fi
+exec {python} "$module"
+"""
 
 
 @pytest.fixture(scope="module")
@@ -89,8 +99,13 @@ def outcomes(roots: Roots, tmp_path_factory: pytest.TempPathFactory) -> dict[str
         root = made[name] = roots("noble").host(directory / f"dpkg{number}")
         root.install_older(host.packages, host.old)
         found = facts(root.installed)
-        # Nothing is read from this machine: what uses the driver is given, and the driver counts as not loaded.
-        found["cuda"]["driver"]["loaded"] = False
+        # What uses the driver is given, and it counts as loaded only where something does.
+        found["cuda"]["driver"]["loaded"] = bool(host.users)
+        python = directory / f"python{number}"
+        python.write_text(
+            _PYTHON.format(directory=directory, python=sys.executable, result=json.dumps({"users": host.users}))
+        )
+        python.chmod(0o755)
         if host.record is not None:
             found["gpu_fleet_managed"] = {"nvidia_driver": {"inputs": "", "drift": [], "data": host.record}}
         if host.half_installed:
@@ -98,13 +113,13 @@ def outcomes(roots: Roots, tmp_path_factory: pytest.TempPathFactory) -> dict[str
         inventory[f"host{number}"] = {
             "found": found,
             "tools": root.environment,
-            "in_use": {"users": host.users if host.variables.get("nvidia_driver_when_busy") != "proceed" else ()},
             "nvidia_driver_version": "580",
             "nvidia_driver_source": "distribution",
             "nvidia_driver_boot_kernel": KERNEL,
+            "nvidia_driver_preflight": False,
             **host.variables,
             "ansible_connection": "local",
-            "ansible_python_interpreter": sys.executable,
+            "ansible_python_interpreter": str(python),
         }
     _run(directory, inventory)
     outputs = (json.loads((directory / f"host{number}.json").read_text()) for number in range(len(HOSTS)))
@@ -120,7 +135,7 @@ def _interrupt(status: Path, name: str) -> None:
 
 
 def _run(directory: Path, inventory: dict[str, dict[str, Any]]) -> None:
-    parts = ["plan", "select/observe", "select/unmanaged", "select/plan", "select/change"]
+    parts = ["plan", "select/main", "select/change"]
     decided = "{{ {" + ", ".join(f"'{name}': {value}" for name, value in RESULTS.items()) + "} | to_json }}"
     failed = "{{ {'message': ansible_failed_result.msg} | to_json }}"
     output = {"dest": str(directory / "{{ inventory_hostname }}.json"), "mode": "0644"}
@@ -130,17 +145,17 @@ def _run(directory: Path, inventory: dict[str, dict[str, Any]]) -> None:
         "hosts": "all",
         "gather_facts": False,
         "environment": "{{ tools }}",
-        "vars": {"ansible_facts": "{{ found }}", "__common_facts_are_read": True},
+        "vars": {"__common_facts_are_read": True},
         "tasks": [
+            known_facts(),
             {
                 "block": [*tasks, {"ansible.builtin.copy": {"content": decided, **output}, "check_mode": False}],
                 "rescue": [{"ansible.builtin.copy": {"content": failed, **output}, "check_mode": False}],
-            }
+            },
         ],
     }
     (directory / "hosts.json").write_text(json.dumps({"all": {"hosts": inventory}}))
-    (directory / "extra.json").write_text(json.dumps({"__nvidia_driver_in_use": "{{ in_use }}"}))
-    run_play(directory, play, "--check", "-e", f"@{directory}/extra.json", inventory=directory / "hosts.json")
+    run_play(directory, play, "--check", inventory=directory / "hosts.json")
 
 
 Outcomes = dict[str, tuple[AptRoot, dict[str, Any]]]

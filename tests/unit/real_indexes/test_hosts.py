@@ -85,6 +85,13 @@ def facts(installed: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
+def known_facts() -> dict[str, Any]:
+    """A task that makes `found` of a host its facts."""
+    found = {name: f"{{{{ found.{name} }}}}" for name in facts({})}
+    managed = {"gpu_fleet_managed": "{{ found.gpu_fleet_managed | default({}) }}"}
+    return {"ansible.builtin.set_fact": {**found, **managed, "cacheable": True}}
+
+
 def variables(host: str, version: str, replace: bool, root: AptRoot) -> dict[str, Any]:
     """The variables of one host of the inventory."""
     return {
@@ -107,7 +114,7 @@ def decisions(roots: Roots, tmp_path_factory: pytest.TempPathFactory) -> dict[Ca
         hosts[case] = roots("noble").host(directory / f"host{number}")
         hosts[case].install(*HOSTS[case[0]])
     names = {
-        "keeps": "__nvidia_driver_is_kept",
+        "keeps": "__nvidia_driver_selection.is_kept",
         "install": "__nvidia_driver_selection.install",
         "preferences": "__nvidia_driver_selection.preferences",
         "remove": "__nvidia_driver_selection.removals",
@@ -116,14 +123,15 @@ def decisions(roots: Roots, tmp_path_factory: pytest.TempPathFactory) -> dict[Ca
     }
     decided = "{{ {" + ", ".join(f"'{name}': {value}" for name, value in names.items()) + "} | to_json }}"
     output = str(directory / "{{ inventory_hostname }}.json")
-    parts = ["plan.yml", "select/observe.yml", "select/unmanaged.yml", "select/plan.yml"]
+    parts = ["plan.yml", "select/main.yml"]
     role = {"name": "gpu.fleet.nvidia_driver", "public": True}
     play = {
         "hosts": "all",
         "gather_facts": False,
         "environment": "{{ tools }}",
-        "vars": {"ansible_facts": "{{ found }}", "__common_facts_are_read": True},
+        "vars": {"__common_facts_are_read": True},
         "tasks": [
+            known_facts(),
             *({"ansible.builtin.include_role": {**role, "tasks_from": part}} for part in parts),
             {"ansible.builtin.copy": {"content": decided, "dest": output, "mode": "0644"}},
         ],
@@ -131,6 +139,7 @@ def decisions(roots: Roots, tmp_path_factory: pytest.TempPathFactory) -> dict[Ca
     common = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable} | {
         "nvidia_driver_source": "distribution",
         "nvidia_driver_boot_kernel": KERNEL,
+        "nvidia_driver_preflight": False,
     }
     inventory = {
         f"host{number}": {**common, **variables(*case, root)} for number, (case, root) in enumerate(hosts.items())

@@ -59,7 +59,8 @@ def outcomes(roots: Roots, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     fixed: dict[str, Any] = {
         "ansible_facts": FACTS,
         "nvidia_driver_source": "distribution",
-        "__nvidia_driver_kernels": {"boot": FACTS["kernel"], "all": [FACTS["kernel"]]},
+        "nvidia_driver_boot_kernel": FACTS["kernel"],
+        "nvidia_driver_preflight": False,
     }
     tasks = [
         {
@@ -71,7 +72,7 @@ def outcomes(roots: Roots, tmp_path_factory: pytest.TempPathFactory) -> dict[str
                     },
                     "vars": {**fixed, **variables},
                 }
-                for part in ("plan", "select/plan", "select/refuse")
+                for part in ("plan", "select/main")
             ]
             + [{"ansible.builtin.set_fact": {f"case{number}": "{{ __nvidia_driver_selection.branch }}"}}],
             "rescue": [{"ansible.builtin.set_fact": {f"case{number}": "{{ ansible_failed_result.msg }}"}}],

@@ -468,9 +468,8 @@ def _request(url: str, uses_apt: bool = True) -> Request:
 def _epel() -> dict[str, Any]:
     tables = yaml.safe_load((ROOT / "roles" / "nvidia_driver" / "vars" / "main.yml").read_text())
     request: Any = SimpleNamespace(epel_fingerprint="", epel_url="", epel_key_url="")
-    host: Any = SimpleNamespace(release="9", architecture="x86_64", drifted=())
-    repository: dict[str, Any] = installation.epel(request, host, [], tables)["repository"]
-    return repository
+    host: Any = SimpleNamespace(release="9", architecture="x86_64")
+    return installation.epel(request, host, tables)
 
 
 def _of_role(host: tuple[str, str, str], name: str, **given: Any) -> dict[str, Any]:

@@ -8,10 +8,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.gpu.fleet.plugins.action.role_plan import _with_readings
+from ansible_collections.gpu.fleet.plugins.plugin_utils._ansible_core import reading
 from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import (
     RUN_ONLY,
     Plan,
@@ -288,3 +291,28 @@ def test_role_plan_observes_the_host_unless_its_playbook_or_another_role_has(tmp
         "second False True False",
         "third False True False",
     ]
+
+
+@pytest.mark.parametrize("check_mode", [False, True])
+def test_modules_of_the_collection_only_look_and_their_facts_and_warnings_count(check_mode: bool) -> None:
+    """package_transaction would change the host otherwise; a command is skipped in check mode."""
+    ran: list[tuple[str, bool]] = []
+
+    class Action:
+        _task = SimpleNamespace(check_mode=check_mode)
+
+        def _execute_module(self, name: str, _arguments: object, task_vars: object) -> dict[str, Any]:
+            ran.append((name, self._task.check_mode))
+            return {"ansible_facts": {"imex_domain": []}, "warnings": ["a container"]}
+
+    action = Action()
+    own = reading(action, "gpu.fleet.fabric_facts", {}, {})
+    reading(action, "command", {}, {})
+    assert ran == [("gpu.fleet.fabric_facts", True), ("ansible.legacy.command", False)]
+    assert action._task.check_mode is check_mode
+    observed = {"ansible_facts": {"cuda": {}}, "warnings": ["a disk"], "file_systems": {}}
+    assert _with_readings(observed, [own, {"rc": 0}]) == {
+        "ansible_facts": {"cuda": {}, "imex_domain": []},
+        "warnings": ["a disk", "a container"],
+        "file_systems": {},
+    }

@@ -22,7 +22,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles import nvidia_rep
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver import offers, sources
 
 from tests.conftest import ROOT
-from tests.unit.driver.plans import DEBIAN, EL, UBUNTU, driver, driver_plan, facts, stage
+from tests.unit.driver.plans import DEBIAN, EL, UBUNTU, chosen, driver, driver_plan, facts
 from tests.unit.site.test_variables import FILES, host, preflight
 
 NEW_DEBIAN = {**DEBIAN, "distribution_version": "14", "distribution_major_version": "14", "distribution_release": "new"}
@@ -62,8 +62,7 @@ def test_its_repository_and_its_driver_follow_from_the_row(monkeypatch: pytest.M
     assert nvidia_repository.plan(asked, on, FILES.tables.keys).refusals == ()
     assert f"/repos/{row.cuda_repository}/x86_64" in str(nvidia_repository.define(asked, on, FILES.tables.keys))
     assert driver(facts(system)).get("steps") == ["install", "activate"]
-    nothing_read = {"shown": {}, "listed": {}, "recommended": {}, "is_complete": False, "with_companions": True}
-    assert stage("select", facts(system), nothing_read, nvidia_driver_version="580")["refusals"] == []
+    assert chosen(facts(system), with_companions=True, nvidia_driver_version="580")["refusals"] == []
 
 
 SOURCE = sources.Source("vendor_pool", "cuda", re.compile(r"//drivers\.example\.com/"))

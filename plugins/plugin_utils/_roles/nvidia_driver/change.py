@@ -30,6 +30,8 @@ _NOT_DOWNLOADED = (-1, 0, 401, 403, 404, 410, 500, 502, 503, 504)
 _BRANCH_NAMES_TYPE = 560
 """The first branch whose installer takes a kind of modules by its name."""
 _BOOT_MIB = 200
+SAVED = "__nvidia_driver_saved_directory"
+"""The variable of the role with the directory of packages for a rollback."""
 SECURE_BOOT = "SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 """The firmware's variable."""
 
@@ -44,12 +46,16 @@ def readings(request: Request, host: Host) -> dict[str, Reading]:
         found["sources"] = command("dpkg-query", "--show", "--showformat", r"${Package}\t${source:Package}\n")
     if host.may_be_removed:
         found["removal"] = ("stat", {"path": host.marker, "get_checksum": False, "get_mime": False})
-    if request.is_present and not request.boot_kernel:
-        where = {"paths": ["/boot"], "patterns": ["vmlinuz-*"], "excludes": ["*rescue*"], "file_type": "any"}
-        found["boot"] = ("find", where)
-        if not host.uses_apt:
-            found["grubby"] = command("grubby", "--default-kernel")
-    return found
+    return {**found, **(readings_of_boot(request, host) if request.is_present else {})}
+
+
+def readings_of_boot(request: Request, host: Host) -> dict[str, Reading]:
+    """What the kernel that boots next is found by."""
+    if request.boot_kernel:
+        return {}
+    where = {"paths": ["/boot"], "patterns": ["vmlinuz-*"], "excludes": ["*rescue*"], "file_type": "any"}
+    grubby = {} if host.uses_apt else {"grubby": command("grubby", "--default-kernel")}
+    return {"boot": ("find", where), **grubby}
 
 
 def readings_of_kernels(request: Request, names: Sequence[str]) -> dict[str, Reading | list[Reading]]:
@@ -250,6 +256,23 @@ def _has_runfile(request: Request, host: Host, kind: str) -> bool:
 def requested_pattern(requested: str) -> str:
     """What a version has to match: dnf takes the newest of a branch, whose version the plan does not know."""
     return "." if requested in ("newest", "recommended") else f"{re.escape(requested)}([.]|$)"
+
+
+def preview(request: Request, host: Host, selected: Mapping[str, Any], tables: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of package_transaction for a change; it does not know a repository that is still to be added."""
+    return {
+        "install": selected["install"],
+        "remove": selected["removals"],
+        "stream": selected["stream"],
+        "upgrade": request.upgrade,
+        "release_holds": selected["releasable"],
+        "rollback": tables["nvidia_driver_rollback"],
+        "save_directory": tables[SAVED],
+        "preferences": selected["preferences"],
+        "preferences_file": selected["preferences_file"],
+        "repair": host.was_interrupted,
+        "lock_timeout": tables["nvidia_driver_lock_timeout"],
+    }
 
 
 def change(request: Request, host: Host, selected: Mapping[str, Any], preview: Mapping[str, Any]) -> dict[str, Any]:

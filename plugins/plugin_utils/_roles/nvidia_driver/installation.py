@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..._planning.contract import RequestError
-from .change import requested_pattern
+from .change import SAVED, requested_pattern
 from .companions import IMEX_NODES_FILE
 from .host import Host
 from .kernel_packages import kernel_packages
 from .module_signatures import signature_problems
-from .persistence_daemon import OWN, daemon_files
+from .persistence_daemon import OWN, UNIT_DIRECTORIES, daemon_files
 from .plan import needs_activation
 from .request import Request
 
@@ -42,9 +42,10 @@ _OWN = (
     KERNEL_EXCLUSION,
 )
 _LEFT_TO_OTHERS = (REBOOT, EPEL, EPEL_KEY)
-TABLES = (*_OWN, BLACKLIST, DAEMON, RUNFILES, FINGERPRINTS)
+TABLES = (*_OWN, BLACKLIST, DAEMON, RUNFILES, FINGERPRINTS, SAVED)
 _OF_PROBE = re.compile("(?:[0-9]+:)?([0-9]{3}(?:[.][0-9]+)+)")
 _BUILD_TOOLS = ("dkms", "gcc", "make", "kmod")
+_LONGEST_ERROR = 400
 _CHANGES = re.compile("(?:Inst|Remv) ([^ ]+)")
 _BUILD = re.compile("(?m)^(nvidia[^/,]*)[/,] ?([^,]+), ([^,]+), [^:]+: installed")
 _DAEMON_UNIT, _IMEX_UNIT = "nvidia-persistenced.service", "nvidia-imex.service"
@@ -85,9 +86,13 @@ def installed(request: Request, host: Host, selected: Mapping[str, Any], kernels
         "kernel_exclusion": kernel_exclusion(held),
         "holds_kernel": request.hold_kernel or bool(held_before),
         "kernel_locks": held_before,
-        "build_tools": [name for name in _BUILD_TOOLS if name not in host.installed],
         "refusals": list(_against_packages(host, selected, own)),
     }
+
+
+def build_tools(host: Host) -> list[str]:
+    """The packages by which a runfile builds modules, as far as the host lacks them."""
+    return [name for name in _BUILD_TOOLS if name not in host.installed]
 
 
 def _against_packages(host: Host, selected: Mapping[str, Any], own: str) -> Iterator[str]:
@@ -115,29 +120,69 @@ def dkms(lines: Sequence[str], version: str, kernels: Sequence[str]) -> dict[str
     }
 
 
-def signatures(modules: Sequence[Mapping[str, Any]], serials: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What is wrong with the signatures of modules: results of modinfo by kernel, and of openssl by certificate."""
-    printed = {str(one["item"]): str(one.get("stdout") or "") for one in modules}
-    return signature_problems(printed, [str(one.get("stdout") or "") for one in serials])
+def against_build(found: Mapping[str, Any], version: str) -> Iterator[str]:
+    """That DKMS did not build all modules; `found` is what `dkms` returns."""
+    if found["missing"]:
+        yield (
+            f"DKMS did not build the modules of driver {version} for kernel {' and '.join(found['missing'])} (dkms "
+            f"status: {found['status']})"
+        )
 
 
-def unknown_options(request: Request, lines: Sequence[str]) -> list[str]:
+def against_signatures(
+    kernels: Sequence[str], modules: Mapping[str, Any], serials: Mapping[str, Any], trusted: Sequence[str]
+) -> Iterator[str]:
+    """That the kernel would not load modules: results of modinfo by kernel, and of openssl by trusted certificate."""
+    printed = [str(one.get("stdout") or "") for one in modules["results"]]
+    # Without openssl there is nothing to compare with.
+    numbers = [str(one.get("stdout") or "") for one in serials["results"]]
+    problems = signature_problems(dict(zip(kernels, printed, strict=True)), numbers)
+    if problems:
+        yield (
+            f"Secure Boot is on, and the module {'; '.join(problems)}: the kernel would not load it. Trusted is "
+            f"{', '.join(trusted)}; set nvidia_driver_secure_boot to enroll with nvidia_driver_mok_key and "
+            "nvidia_driver_mok_certificate"
+        )
+
+
+def against_runfile(host: Host, selected: Mapping[str, Any]) -> Iterator[str]:
+    """That the runfile installed another version."""
+    library = host.driver["library_version"]
+    if library != selected["version"]:
+        yield f"the runfile installed {library or 'no libraries'}, not {selected['version']}"
+
+
+def against_libraries(driver: Mapping[str, Any], version: str) -> Iterator[str]:
+    """That another driver was installed over the packages of a version; `driver` is from the facts of CUDA."""
+    if driver["library_version"] not in (None, version):
+        yield (
+            f"the libraries are of driver {driver['library_version']} ({driver['library_path']}), the packages of "
+            f"{version}: another driver was installed over them"
+        )
+
+
+def against_options(request: Request, lines: Sequence[str], version: str) -> Iterator[str]:
     """Options that the kernel module does not have; a module without any list of them is not NVIDIA's.
 
     `lines` are what modinfo prints of its parameters.
     """
     known = [str(line).partition(":")[0] for line in lines]
-    return [name for name in request.options.parameters if known and name not in known]
+    unknown = [name for name in request.options.parameters if known and name not in known]
+    if unknown:
+        yield (
+            f"driver {version} has no option {', '.join(unknown)}, which nvidia_driver_module_options sets; `modinfo "
+            "-F parm nvidia` on the host lists those that it has"
+        )
 
 
-def daemon(request: Request, host: Host, units: Sequence[Mapping[str, Any]], paths: Paths) -> dict[str, Any]:
-    """The files of the persistence daemon; `units` are results of slurp by directory.
+def daemon(host: Host, units: Sequence[Mapping[str, Any]], paths: Paths) -> dict[str, Any]:
+    """The files of the persistence daemon; `units` are results of slurp for UNIT_DIRECTORIES.
 
     Each source brings another unit: a static one that leaves persistence mode off, one that lacks a condition, none.
     """
     there = {
-        f"{one['item']}/{_DAEMON_UNIT}": base64.b64decode(str(one["content"])).decode(errors="replace")
-        for one in units
+        f"{directory}/{_DAEMON_UNIT}": base64.b64decode(str(one["content"])).decode(errors="replace")
+        for directory, one in zip(UNIT_DIRECTORIES, units, strict=True)
         if "content" in one
     }
     try:
@@ -169,10 +214,28 @@ def companions(request: Request, host: Host) -> dict[str, Any]:
 # Pins
 
 
-def upgradable(lines: Sequence[str], names: Sequence[str]) -> list[str]:
-    """The packages among `names` that a simulated upgrade would change."""
-    changed = [match[1] for line in lines if (match := _CHANGES.match(str(line)))]
-    return [name for name in dict.fromkeys(changed) if name in names]
+def against_upgrade(lines: Sequence[str], held: Sequence[str], kernel: Sequence[str]) -> Iterator[str]:
+    """That a simulated upgrade of apt would change packages of the driver or of the kernel."""
+    changed = dict.fromkeys(match[1] for line in lines if (match := _CHANGES.match(str(line))))
+    driver, of_kernel = (", ".join(name for name in changed if name in names) for names in (held, kernel))
+    if driver:
+        yield (
+            f"the driver is pinned, but an upgrade would change {driver}; check for a preference of a higher priority "
+            "in /etc/apt/preferences.d on the host"
+        )
+    if of_kernel:
+        yield (
+            f"nvidia_driver_hold_kernel is set, but an upgrade would change {of_kernel}; see `apt-mark showhold` and "
+            "`apt-get --simulate dist-upgrade` on the host"
+        )
+
+
+def against_locks(lines: Sequence[str]) -> Iterator[str]:
+    """That dnf lists updates of locked packages."""
+    yield (
+        f"the driver is locked, but an upgrade would change it: {'; '.join(filter(None, map(str, lines)))}; check that "
+        "the plugin is enabled in /etc/dnf/plugins/versionlock.conf on the host"
+    )
 
 
 def kernel_exclusion(held: Sequence[str]) -> str:
@@ -189,38 +252,72 @@ def kernel_exclusion(held: Sequence[str]) -> str:
 # EPEL
 
 
-def epel(request: Request, host: Host, offered: Sequence[Mapping[str, Any]], paths: Paths) -> dict[str, Any]:
-    """Whether EPEL is needed, which has DKMS, and the repository for signed_repository. Its URL may have a password.
+_EPEL = "gpu-fleet-epel-dkms"
+"""The repository's id."""
 
-    `offered` is what dnf lists of dkms. Keys: https://getfedora.org/security (fingerprints by release).
+
+def adds_epel(host: Host, offered: Sequence[Mapping[str, Any]], paths: Paths) -> bool:
+    """Whether EPEL is needed, which has DKMS; `offered` is what dnf lists of dkms."""
+    is_damaged = any(name in (paths[EPEL], paths[EPEL_KEY]) for name in host.drifted)
+    return not offered or is_damaged or any(one.get("repo") == _EPEL for one in offered)
+
+
+def epel(request: Request, host: Host, paths: Paths) -> dict[str, Any]:
+    """EPEL for signed_repository, for DKMS only. Its URL may have a password.
+
+    Keys: https://getfedora.org/security (fingerprints by release).
     """
     major = host.release
     below = f"https://dl.fedoraproject.org/pub/epel/{major}/Everything/{host.architecture}"
     fingerprint = request.epel_fingerprint or str(paths[FINGERPRINTS].get(major, ""))
-    files = (paths[EPEL], paths[EPEL_KEY])
-    identifier = "gpu-fleet-epel-dkms"
     return {
-        "is_added": not offered
-        or any(one.get("repo") == identifier for one in offered)
-        or any(name in files for name in host.drifted),
-        "repository": {
-            "role": "nvidia_driver",
-            "name": "epel",
-            "id": identifier,
-            "title": "DKMS of EPEL, for the NVIDIA driver (gpu.fleet)",
-            "url": request.epel_url or below,
-            "key_url": request.epel_key_url or f"https://dl.fedoraproject.org/pub/epel/RPM-GPG-KEY-EPEL-{major}",
-            "fingerprints": [fingerprint.replace(" ", "").upper()],
-            # Nothing else is installed from there; EPEL does not sign its metadata.
-            "include": ["dkms"],
-            "repo_gpgcheck": False,
-            "source_file": files[0],
-            "key_file": files[1],
-            "attempts": 4,
-            "url_option": "nvidia_driver_epel_url",
-            "key_url_option": "nvidia_driver_epel_key_url",
-            "fingerprints_option": "nvidia_driver_epel_fingerprint",
-        },
+        "role": "nvidia_driver",
+        "name": "epel",
+        "id": _EPEL,
+        "title": "DKMS of EPEL, for the NVIDIA driver (gpu.fleet)",
+        "url": request.epel_url or below,
+        "key_url": request.epel_key_url or f"https://dl.fedoraproject.org/pub/epel/RPM-GPG-KEY-EPEL-{major}",
+        "fingerprints": [fingerprint.replace(" ", "").upper()],
+        # Nothing else is installed from there; EPEL does not sign its metadata.
+        "include": ["dkms"],
+        "repo_gpgcheck": False,
+        "source_file": paths[EPEL],
+        "key_file": paths[EPEL_KEY],
+        "attempts": 4,
+        "url_option": "nvidia_driver_epel_url",
+        "key_url_option": "nvidia_driver_epel_key_url",
+        "fingerprints_option": "nvidia_driver_epel_fingerprint",
+    }
+
+
+# The rollback
+
+
+def build_output(errors: Mapping[str, Any], end: Mapping[str, Any]) -> str:
+    """The words of a build log for a message, empty for none: results of grep for errors, and of tail."""
+    last = end.get("stdout_lines") or ()
+    lines = (str(line).strip() for line in (*(errors.get("stdout_lines") or ()), *last))
+    text = " / ".join(dict.fromkeys(filter(None, lines)))
+    return f"; output of the last module build: {text}" if last else ""
+
+
+def failure(found: Mapping[str, Any], version: str) -> dict[str, Any]:
+    """Why the change has failed, and what restores the packages.
+
+    `error` of `found` is the failed result, which of package_transaction has what it began, `transaction` the result of
+    the change, where it was made.
+    """
+    error, transaction = found["error"], found["transaction"]
+    # Of the message of role_plan, which begins with the host.
+    message = str(error.get("msg") or "no reason given").strip().removeprefix(f"{found['host']}: ")
+    errors = str(error.get("stderr") or "").strip() if found["with_stderr"] else ""
+    if len(errors) > _LONGEST_ERROR:
+        errors = errors[: _LONGEST_ERROR - 3].rsplit(" ", 1)[0] + "..."
+    return {
+        "version": version,
+        "why": f"{message} {errors}".strip(),
+        "undo": (error if "begun" in error else transaction).get("undo") or {},
+        "was_changed": bool(error.get("begun", transaction.get("changed", False))),
     }
 
 
@@ -230,15 +327,14 @@ def epel(request: Request, host: Host, offered: Sequence[Mapping[str, Any]], pat
 def activation(request: Request, host: Host, found: Mapping[str, Any]) -> dict[str, Any]:
     """Whether the driver on disk has to be loaded, and whether this run has loaded another one than before, or a first.
 
-    `options_changed` of `found`: the kernel module has new options. `loaded_before` is the version that was loaded,
-    `reloaded` the result of driver_reload, empty before it.
+    `options_changed` of `found`: the kernel module has new options. `selection` has the version that was loaded before,
+    and is empty where nothing was installed; `reloaded` is the result of driver_reload, empty before it.
     """
     own, reloaded = host.driver, found.get("reloaded") or {}
     loaded = str(own["loaded_version"] or "")
+    before = str((found.get("selection") or {}).get("loaded_before", loaded))
     is_current = bool(own["loaded"]) and not own["reboot_required"] and not request.image_build
-    was_exchanged = is_current and bool(
-        reloaded.get("changed", False) or str(found.get("loaded_before", loaded)) != loaded
-    )
+    was_exchanged = is_current and bool(reloaded.get("changed", False) or before != loaded)
     dcgm = host.dcgm
     return {
         "is_due": needs_activation(request, host, bool(found.get("options_changed"))),
@@ -246,6 +342,7 @@ def activation(request: Request, host: Host, found: Mapping[str, Any]) -> dict[s
         "reloads": request.reload == "if_possible" or not own["loaded"],
         # Daemons of another version than the loaded driver do not start; they start at the boot that loads it.
         "starts": is_current,
+        "units": units(request, host, is_current),
         "was_exchanged": was_exchanged,
         # It keeps the libraries that it found when it started. The reload has restarted it where it held the driver.
         "restarts_dcgm": was_exchanged
@@ -255,9 +352,38 @@ def activation(request: Request, host: Host, found: Mapping[str, Any]) -> dict[s
     }
 
 
+def units(request: Request, host: Host, is_started: bool) -> dict[str, dict[str, bool]]:
+    """The state of the units for the record."""
+    is_active = is_started and bool(host.driver["loaded"])
+    state = {"enabled": True, "active": True} if is_active else {"enabled": True}
+    return dict.fromkeys(host.companions(request).units, state)
+
+
+def against_second_reboot(host: Host, why: str, recorded: Mapping[str, Any], paths: Paths) -> Iterator[str]:
+    """That the host was rebooted for this driver before: otherwise each run would reboot one that came up without it.
+
+    `recorded` is a result of slurp for the role's file.
+    """
+    if base64.b64decode(str(recorded.get("content") or "")).decode(errors="replace") == f"driver {host.version}\n":
+        yield (
+            f"driver {host.version} is not loaded ({why}) although the host was rebooted for it; see `journalctl "
+            f"--boot --dmesg` on the host, then remove {paths[REBOOT]} to allow another reboot"
+        )
+
+
+def against_boot(host: Host, kernel: str, module: Mapping[str, Any]) -> Iterator[str]:
+    """That the kernel that boots next has no driver; `module` is a result of modinfo for it."""
+    # Where the running kernel has no module file either, the driver is from elsewhere, and only a boot can show it.
+    if module.get("rc") != 0 and host.driver["module_version"] is not None:
+        yield (
+            f"a reboot is needed to load driver {host.version}, but the kernel that boots next, {kernel}, has no "
+            "module of this driver; see `dkms status` on the host"
+        )
+
+
 def services(request: Request, host: Host, found: Mapping[str, Any]) -> list[dict[str, str]]:
     """The state of each unit; `imex_changed` and `daemon_changed` of `found`: what it read at its start was changed."""
-    changed = {_IMEX_UNIT: found["imex_changed"], _DAEMON_UNIT: found["daemon_changed"]}
+    changed = {_IMEX_UNIT: found.get("imex_changed"), _DAEMON_UNIT: found.get("daemon_changed")}
     return [
         {"name": name, "state": "restarted" if changed.get(name) else "started"}
         for name in host.companions(request).units
@@ -295,11 +421,9 @@ def record(
     """What the record has, and files of this role that are no longer needed.
 
     `installation` of `found` is what `installed` returns. `has_unit`: the persistence daemon needed one;
-    `components_enabled` and `epel_added`: this role enabled them; `started`: the units run.
+    `components_enabled` and `epel_added`: this role enabled them.
     """
     now, needs = found["installation"], host.companions(request)
-    is_active = bool(found["started"]) and bool(host.driver["loaded"])
-    state = {"enabled": True, "active": True} if is_active else {"enabled": True}
     written = [
         *([IMEX_NODES_FILE] if needs.imex_nodes else []),
         *([paths[DAEMON]] if request.persistence_daemon and found["has_unit"] else []),
@@ -315,7 +439,7 @@ def record(
         "packages": [] if request.uses_runfile else list(selected["packages"]["others"]),
         "held": [*now["held"], *(name for name in now["kernel_held"] if name not in now["held"])],
         "pinned": list(now["pinned"]),
-        "units": dict.fromkeys(needs.units, state),
+        "units": units(request, host, is_started=False),
         "data": {
             "version": now["version"],
             "source": request.source,

@@ -15,10 +15,10 @@ from ....module_utils._common.masking import masked
 from ..._compatibility import CompatibilityError
 from ..._machines import about_driver, against_driver
 from ..._planning.contract import Plan, RequestError, inputs_of
-from .change import disk_space, preferences
+from .change import preferences
 from .host import Host
 from .packages import DriverRequestError
-from .request import DKMS, Request, against_variables
+from .request import Request, against_variables
 from .selection import DriverPlan, Offered, driver_plan
 from .sources import DISTRIBUTION, source_named
 
@@ -191,15 +191,12 @@ def _tasks(request: Request, host: Host, steps: Sequence[str]) -> dict[str, Any]
         "source_repository": request.repository,
         "adds_repository": request.repository != "",
         "needs_components": request.source == DISTRIBUTION and host.distribution == "Debian",
-        "needs_epel": request.module_build == DKMS and not host.uses_apt,
         "is_recorded": bool(host.record),
         "was_interrupted": host.was_interrupted,
         "marker": host.marker,
         "parameters": options.parameters,
         "options": options.content,
         "source_file": masked(download),
-        "is_remote": bool(re.match("https?://", download)),
-        "disk_space": disk_space(request),
         # What the last run has left, for a rollback and for what is no longer needed.
         "former": {
             "preferences": preferences(host, recorded.get("pins", [])),
