@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gpu.fleet.plugins.action.role_plan import _with_readings
+from ansible_collections.gpu.fleet.plugins.action.role_plan import _results_of_facts
 from ansible_collections.gpu.fleet.plugins.plugin_utils._ansible_core import reading
 from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import (
     RUN_ONLY,
+    Ask,
     Plan,
+    command,
     in_order,
     inputs_of,
 )
@@ -299,7 +301,7 @@ def test_modules_of_the_collection_only_look_and_their_facts_and_warnings_count(
     ran: list[tuple[str, bool]] = []
 
     class Action:
-        _task = SimpleNamespace(check_mode=check_mode)
+        _task = SimpleNamespace(check_mode=check_mode, no_log=False)
 
         def _execute_module(self, name: str, _arguments: object, task_vars: object) -> dict[str, Any]:
             ran.append((name, self._task.check_mode))
@@ -310,9 +312,7 @@ def test_modules_of_the_collection_only_look_and_their_facts_and_warnings_count(
     reading(action, "command", {}, {})
     assert ran == [("gpu.fleet.fabric_facts", True), ("ansible.legacy.command", False)]
     assert action._task.check_mode is check_mode
-    observed = {"ansible_facts": {"cuda": {}}, "warnings": ["a disk"], "file_systems": {}}
-    assert _with_readings(observed, [own, {"rc": 0}]) == {
-        "ansible_facts": {"cuda": {}, "imex_domain": []},
-        "warnings": ["a disk", "a container"],
-        "file_systems": {},
-    }
+    asked = Ask(
+        {"own": ("gpu.fleet.fabric_facts", {}), "shown": command("dkms", "status"), "keys": [command("mokutil")]}
+    )
+    assert _results_of_facts(asked, {"own": own, "shown": {"rc": 0}, "keys": {"results": []}}) == [own]
