@@ -25,7 +25,7 @@ _Known = Mapping[str, Any]
 _LONGEST = 200
 _Found = Plan | Mapping[str, Any]
 _Part = Callable[[Request, Host, _Known, _Known], _Found]
-_READ_FIRST = ("kernels", "observed", "needs", "secure_boot", "loaded_before")
+_READ_FIRST = ("is_kept", "kernels", "observed", "needs", "secure_boot", "loaded_before")
 """Of a selection, what stays when the package lists are read again."""
 _USERS: Reading = ("gpu.fleet.driver_reload", {})
 # systemd sets the cgroups of its units again whenever it is reloaded, as packages with a unit and changed units have
