@@ -202,7 +202,7 @@ def _error_message(module: AnsibleModule, path: str) -> str | None:
 
 
 def _unit_flags(module: AnsibleModule, engine: str) -> list[str]:
-    """The arguments that docker.service gives the engine, with those of its environment, as Amazon Linux has them."""
+    """The arguments that docker.service gives the engine. On Amazon Linux they are in the environment of the unit."""
     systemctl = module.get_bin_path("systemctl")
     if systemctl is None:
         return []

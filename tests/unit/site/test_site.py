@@ -378,7 +378,7 @@ def test_the_role_names_its_variables_where_the_module_names_its_options(tmp_pat
 
 
 def test_without_the_observation_nothing_is_done(tmp_path: Path) -> None:
-    """As with --step, where a person may answer no."""
+    """As with --step, if a person leaves it out."""
     tasks = ROOT / "playbooks/tasks/site.yml"
     play = {"hosts": "localhost", "gather_facts": False, "tasks": [{"ansible.builtin.import_tasks": str(tasks)}]}
     printed = run_play(tmp_path, play, "--start-at-task", "Set the result of the health check")

@@ -115,12 +115,10 @@ def _preflight(request: Request, host: Host, _tables: _Known, found: _Known) -> 
     asked = unread(found, change.readings_of_preflight(request, host))
     if asked:
         return asked
-    name = host.platform["name"]
-    untried = [f"{name} is known from documents only, and untried"] if host.platform["untried"] else []
     driver = found["selection"]
     return {
         "problems": list(change.problems(request, host, driver["reasons"], found)),
-        "notes": [*driver["unknowns"], *driver["notes"], *untried],
+        "notes": [*driver["unknowns"], *driver["notes"]],
     }
 
 
