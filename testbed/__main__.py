@@ -238,7 +238,9 @@ def make_release() -> None:
 def facts_check(arguments: list[str]) -> None:
     """Compare the tables of plugins/module_utils/_knowledge with the feeds; see testbed/facts_check.py."""
     _tools()
-    _show([settings.VENV / "bin" / "python", "-m", "testbed.facts_check", *arguments])
+    # The tables import each other as parts of the collection.
+    collections = f"PYTHONPATH={settings.COLLECTIONS}"
+    _show(["env", collections, settings.VENV / "bin" / "python", "-m", "testbed.facts_check", *arguments])
 
 
 def redact_file(arguments: list[str]) -> None:

@@ -32,20 +32,19 @@ _OVERLAY = (
 _HOST_PACKAGES = (
     "ca-certificates,dbus,gnupg,iproute2,kmod,openssh-server,pciutils,procps,python3,sudo,systemd,systemd-sysv,udev"
 )
+_DNF = ",curl,dnf,dnf-plugins-core,gcc,iptables,libc6-dev,make,python3-dnf,python3-requests,python3-rpm,rpm"
 # Derivative images, which stand for distributions whose packages may be out of reach, for the newest engines, and for
 # nodes of a cluster: the Debian release that provides the root file system, the additional packages, and the hooks in
 # host-image/ that do the rest, in this order.
 _DERIVATIVES = {
     "ubuntu2404": ("trixie", "", ("ubuntu2404",)),
+    "ubuntu2604": ("trixie", "", ("ubuntu2604",)),
     # Not sid as a whole: its systemd needs cgroup v2, which the machine may not have.
     "sid": ("trixie", "", ("sid",)),
     "slurm": ("trixie", ",dkms", ("slurm",)),
     "slurm_sid": ("trixie", ",dkms", ("sid", "slurm")),
-    "el9": (
-        "bookworm",
-        ",curl,dnf,dnf-plugins-core,gcc,iptables,libc6-dev,make,python3-dnf,python3-requests,python3-rpm,rpm",
-        ("el9",),
-    ),
+    "el9": ("bookworm", _DNF, ("el9", "dnf")),
+    "amzn2023": ("bookworm", _DNF, ("amzn2023", "dnf")),
 }
 # Sources of the vendors' mock packages.
 _PAYLOAD_PACKAGES = {

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import shlex
 import tempfile
 from dataclasses import dataclass
-from typing import Any, Mapping
+from typing import Any, Iterator, Mapping
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -200,15 +202,36 @@ def _error_message(module: AnsibleModule, path: str) -> str | None:
 
 
 def _unit_flags(module: AnsibleModule, engine: str) -> list[str]:
-    """The arguments that docker.service gives the engine, without those that depend on its environment."""
+    """The arguments that docker.service gives the engine. On Amazon Linux they are in the environment of the unit."""
     systemctl = module.get_bin_path("systemctl")
     if systemctl is None:
         return []
-    _status, shown, _error = module.run_command([systemctl, "show", "--property=ExecStart", "docker.service"])
+    properties = "--property=ExecStart,Environment,EnvironmentFiles"
+    _status, shown, _error = module.run_command([systemctl, "show", properties, "docker.service"])
     found = re.search(r"argv\[\]=(\S+)([^;]*) ;", shown)
     if found is None or os.path.realpath(found[1]) != os.path.realpath(engine):
         return []
-    words = found[2].split()
-    if "$" in found[2] or any(word.startswith("--config-file") for word in words):
-        return []
-    return words
+    assigned = dict(re.findall(r"(\w+)=(.*)", "\n".join(_assignments(shown))))
+    # As systemd does: a variable alone is split, in a word it is not, and one without a value is empty.
+    words = [
+        word
+        for one in found[2].split()
+        for word in (assigned.get(one[1:].strip("{}"), "").split() if re.fullmatch(r"\$\w+", one) else [one])
+    ]
+    return [] if any("$" in word or word.startswith("--config-file") for word in words) else words
+
+
+def _assignments(shown: str) -> Iterator[str]:
+    """NAME=VALUE of the unit's environment, without quotes. Of one name the last counts: files come after the unit."""
+    for line in re.findall("^Environment=(.*)", shown, re.MULTILINE):
+        with contextlib.suppress(ValueError):
+            yield from shlex.split(line)
+    for path in re.findall(r"^EnvironmentFiles=(.*?)(?: \(ignore_errors=\w+\))?$", shown, re.MULTILINE):
+        try:
+            text = read_text(path) or ""
+        except (OSError, UnicodeError):
+            continue
+        for line in text.splitlines():
+            if re.match(r"\s*\w+=", line):
+                name, _equals, value = line.strip().partition("=")
+                yield f"{name}={value.strip().strip(chr(34) + chr(39))}"

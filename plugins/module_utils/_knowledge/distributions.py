@@ -33,8 +33,6 @@ class Platform:
     gcc: str = ""
     # The distribution's toolkit are NVIDIA's own packages, with NVIDIA's names and directories.
     cuda_of_nvidia: bool = False
-    # Known from documents only: nobody has run a role on it.
-    untried: bool = False
     source: Source = _CUDA_REPOSITORIES
 
 
@@ -68,7 +66,6 @@ PLATFORMS = (
         "13.1",
         "15",
         cuda_of_nvidia=True,
-        untried=True,
         source=Source("https://packages.ubuntu.com/ja/resolute/all/cuda-nvdisasm-13-1/filelist", "2026-11-25"),
     ),
     Platform("EL 9", "dnf", "rhel9", "D42D0685", "centos", gcc="11"),
@@ -83,7 +80,6 @@ PLATFORMS = (
         "",
         docker_packages=("docker",),
         gcc="11",
-        untried=True,
         source=Source(
             "https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/620/kernel-modules.html", "2026-11-29"
         ),

@@ -44,7 +44,6 @@ def test_the_driver_comes_from_a_stream_as_on_el_9(version: str, stream: str) ->
     found, on_el_9 = (select(system, nvidia_driver_version=version) for system in (AMAZON, EL))
     assert (found["refusals"], found["stream"]) == ([], f"nvidia-driver:{stream}")
     assert (found["install"], found["stream"]) == (on_el_9["install"], on_el_9["stream"])
-    assert platforms.platform_of(AMAZON)["untried"]
 
 
 def test_sources_that_it_has_not_are_refused() -> None:

@@ -92,7 +92,7 @@ def on_real_metadata() -> set[Combination]:
 
 
 def on_mocks() -> set[Combination]:
-    """The scenario nvidia_driver with its change to a runfile, and the test of sources."""
+    """The scenario nvidia_driver with its change to a runfile, and the tests of sources and of distributions."""
     inventory = read("molecule/inventory/hosts.yml")
     images = suites(inventory)
     groups = inventory["all"]["children"]["testbed_hosts"]["children"]
@@ -105,6 +105,7 @@ def on_mocks() -> set[Combination]:
     found = {(suite, default) for suite in scenario} | {
         (suite, "runfile") for suite in scenario if suite not in without
     }
+    found |= {(suite, default) for suite in suites(read("tests/system/distributions/hosts.yml")).values()}
     hosts = suites(read("tests/system/driver_sources/hosts.yml"))
     test = (ROOT / "tests/system/test_nvidia_driver_sources.py").read_text(encoding="utf-8")
     for host, source in re.findall(

@@ -139,6 +139,14 @@ def test_a_feed_that_cannot_be_read_is_a_failure(tmp_path: Path) -> None:
     assert facts_check.main([f"--feeds={tmp_path}"]) == 2
 
 
+def test_make_runs_it_in_a_process_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(testbed_main, "_tools", lambda: None)
+    testbed_main.facts_check([f"--feeds={FEEDS}", f"--today={TODAY}"])
+    assert "the tables agree" in capfd.readouterr().out
+
+
 def test_every_row_has_an_address_and_a_date() -> None:
     tables = facts_check.sources()
     assert {name.partition(" ")[0] for name in tables} == {

@@ -276,6 +276,38 @@ def test_an_option_that_a_drop_in_gives_the_engine_as_well_is_refused_before_the
     assert not is_refused or place.read_text() == "{}"
 
 
+@pytest.mark.parametrize(
+    ("text", "is_refused"),
+    [
+        ('# options\nOPTIONS="--debug"\n', True),
+        ("OPTIONS=--debug", True),
+        ("  OPTIONS='--debug'", True),
+        ("OPTIONS=", False),
+        ("#OPTIONS=--debug", False),
+        ("OPTIONS=--config-file=/srv/d.json --debug", False),
+        ("\xff", False),
+        (None, False),
+    ],
+)
+def test_options_of_the_units_environment_are_the_engines_too(
+    run: Any, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, text: str | None, is_refused: bool
+) -> None:
+    """As in Amazon Linux, whose /etc/sysconfig/docker limits the open files of containers."""
+    lay(place, "{}")
+    engine = _engine(tmp_path, f'case "$*" in "-H fd:// --debug --validate"*) echo "{FLAG}" >&2; exit 1;; esac')
+    if text is not None:
+        (tmp_path / "options").write_text(text, encoding="latin-1")
+    (tmp_path / "systemctl").write_text(
+        f"#!/bin/sh\ncat <<'END'\nExecStart={{ path={engine} ; argv[]={engine} -H fd:// $OPTIONS $NONE ; pid=0 ; }}\n"
+        f'Environment=OPTIONS=--icc "A=b c"\nEnvironment="\nEnvironmentFiles={tmp_path}/options (ignore_errors=yes)\n'
+        f"EnvironmentFiles={tmp_path}/none (ignore_errors=yes)\nEND\n"
+    )
+    (tmp_path / "systemctl").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    result = run(options={"hosts": ["tcp://a"]}, executable=engine)
+    assert result.get("failed", False) is is_refused, result
+
+
 def test_check_mode_has_the_engine_validate_the_text(run: Any, place: Path, tmp_path: Path) -> None:
     result = run(options={"no-such": 1}, executable=_engine(tmp_path, "echo no-such >&2; exit 1"), check_mode=True)
     assert result["failed"] is True and "no-such; correct the options" in result["msg"] and not place.exists()

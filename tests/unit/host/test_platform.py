@@ -111,18 +111,6 @@ def test_the_table_is_complete() -> None:
         assert row.docker_packages or row.manager == "dnf"
 
 
-@pytest.mark.parametrize("name", ["Ubuntu 26.04", "Amazon Linux 2023"])
-def test_what_nobody_has_tried_is_marked(name: str) -> None:
-    assert name in [row.name for row in PLATFORMS if row.untried]
-    for text in ("README.md", "docs/driver.md", "docs/repositories.md"):
-        assert re.search(rf"{re.escape(name)}[^.]*untried", (ROOT / text).read_text(encoding="utf-8")), text
-
-
-def test_no_other_row_is_untried() -> None:
-    assert [row.name for row in PLATFORMS if row.untried] == ["Ubuntu 26.04", "Amazon Linux 2023"]
-    assert platform(facts("Ubuntu", "26.04", "Debian"))["untried"] is True
-
-
 def test_the_documentation_has_every_field() -> None:
     text = (ROOT / "plugins/filter/platform.yml").read_text(encoding="utf-8")
     documented = yaml.safe_load(text)["RETURN"]["_value"]["contains"]

@@ -222,11 +222,13 @@ def contracts_of_dkms() -> Iterator[Contract]:
 def contracts_of_streams() -> Iterator[Contract]:
     """The module streams: which there are, their profiles and kernel modules; EL 10 has none."""
     facts = REALITY["streams"]
-    for name, place in matching({"places": ["cuda/rhel*"]}):
+    for name, place in matching({"places": ["cuda/rhel*", "cuda/amzn*"]}):
         drivers = packages_of(place, "nvidia-driver-cuda")
         branches = {package.upstream.split(".")[0] for package in drivers.values()}
         names = {word.replace("@BRANCH@", branch) for branch in branches for word in facts["of_a_branch"]}
         modular = {*names, *facts["of_the_newest"]} if "rhel10" not in name else set()
+        if name in facts["not_precompiled"]:
+            modular = {word for word in modular if any(word.endswith(end) for end in facts["kmods"])}
         mocks = {stream.stream: stream for stream in place.streams if stream.name == facts["module"]}
         yield contract(f"{name} streams", modular, mocks)
         newest = max(branches, key=int)
@@ -239,7 +241,8 @@ def contracts_of_streams() -> Iterator[Contract]:
             artifacts = [one for one in place.packages if any(fnmatchcase(one.name, name) for name in stream.packages)]
             mock = {_general(one) for one in artifacts if one.name.startswith("kmod-")}
             yield contract(f"{name} {word} kernel modules", real, mock)
-            yield contract(f"{name} {word} default", [], ["default"] if stream.default else [])
+            is_default = facts["default"].get(name) == word
+            yield contract(f"{name} {word} default", ["default"] * is_default, ["default"] if stream.default else [])
 
 
 def contracts_of_directories() -> Iterator[Contract]:
@@ -251,7 +254,7 @@ def contracts_of_directories() -> Iterator[Contract]:
         if vendor == "cuda" and "/compute/cuda/repos/" in place.url:
             served.setdefault(directory, set()).update(rest)
             keys[directory] = place.key_file
-    assert set(REALITY["directories"]) >= {row.cuda_repository for row in PLATFORMS if not row.untried}
+    assert set(REALITY["directories"]) == {row.cuda_repository for row in PLATFORMS}
     yield contract("cuda directories", REALITY["directories"], served)
     for directory, facts in REALITY["directories"].items():
         if directory in served:

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import ROOT
+from tests.unit.plays import run_play
 from tests.unit.site.converged import NVIDIA_SMI, RECORDS, VERSION, WITHOUT_CONTAINER, converged
 from tests.unit.site.mock_host import DEBIAN_12, NO_DRIVER, NO_GPU, MockHost, run_site
 
@@ -373,3 +375,11 @@ def test_the_role_names_its_variables_where_the_module_names_its_options(tmp_pat
     done = run_site(tmp_path, {"node": (failing, {**WITHOUT_CONTAINER, "gpu_state_power_limit": 900})})
     assert "gpu_state_power_limit 900 is above 700" in done.failure("node")
     assert "name other GPUs in gpu_state_gpus, or set gpu_state_on_unsupported to skip" in done.failure("node")
+
+
+def test_without_the_observation_nothing_is_done(tmp_path: Path) -> None:
+    """As with --step, if a person leaves it out."""
+    tasks = ROOT / "playbooks/tasks/site.yml"
+    play = {"hosts": "localhost", "gather_facts": False, "tasks": [{"ansible.builtin.import_tasks": str(tasks)}]}
+    printed = run_play(tmp_path, play, "--start-at-task", "Set the result of the health check")
+    assert "ok=0 " in printed and "skipped=2 " in printed

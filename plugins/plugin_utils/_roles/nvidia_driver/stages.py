@@ -169,9 +169,7 @@ def _select(request: Request, host: Host, tables: _Known, found: _Known) -> _Fou
         problems = [*change.problems(request, host, driver["reasons"], {**found, "secure_boot": secure_boot})]
         if problems:
             return Plan((f"the driver cannot be installed, and nothing was changed: {'; '.join(problems)}",))
-        name = host.platform["name"]
-        untried = [f"{name} is known from documents only, and untried"] if host.platform["untried"] else []
-        report += [*driver["unknowns"], *driver["notes"], *untried]
+        report += [*driver["unknowns"], *driver["notes"]]
     elif driver["refusals"]:
         return Plan(tuple(driver["refusals"]))
     return {**known, **driver, "needs": needs, "secure_boot": secure_boot, "report": report}
