@@ -129,7 +129,7 @@ blockers:
   elements: dict
   contains: *user
 stopped_services:
-  description: Units that were stopped and started again.
+  description: Units that were stopped and started again, in check mode those that would be.
   returned: always
   type: list
   elements: str

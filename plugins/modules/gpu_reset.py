@@ -113,7 +113,9 @@ blockers:
       type: str
       sample: null
 stopped_services:
-  description: Units that were stopped and started again. After a failure this alone is a change.
+  description:
+    - Units that were stopped and started again, in check mode those that would be.
+    - After a failure this alone is a change.
   returned: always
   type: list
   elements: str

@@ -284,7 +284,7 @@ commands:
   elements: str
   sample: [nvidia-smi -i GPU-5ee00000-0000-4000-8000-000000000000 -pm 1]
 stopped:
-  description: The units that were stopped meanwhile and started again.
+  description: The units that were stopped meanwhile and started again, in check mode those that would be.
   returned: always
   type: list
   elements: str

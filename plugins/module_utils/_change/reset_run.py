@@ -10,7 +10,7 @@ from typing import Any, Mapping, Sequence
 
 from .._common import resets
 from .._common.errors import ChangeError, RunError
-from .._common.gpu_clients import clients, stopped
+from .._common.gpu_clients import clients, running, stopped
 from .._common.systemd import Systemd
 from .._nvidia_smi.blockers import Blocker
 from .._nvidia_smi.client import explain
@@ -56,7 +56,7 @@ def converge(params: Mapping[str, Any], host: Access, systemd: Systemd, check_mo
             _refuse_impossible(gpus, fabric)
             units = list(systemd.show(names).values())
             if check_mode:
-                return {**result, "changed": True, "reset": result["gpus"]}
+                return {**result, "changed": True, "reset": result["gpus"], "stopped_services": list(running(units))}
             with stopped(systemd, units, begin=note_stop):
                 # Without the units that have just let go of the GPUs.
                 _reset(host, gpus, fabric, result)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import AbstractSet, Callable, Iterator, Mapping, Sequence, Tuple
+from typing import AbstractSet, Callable, Iterable, Iterator, Mapping, Sequence, Tuple
 
 from . import runner
 from .bounds import listed
@@ -126,6 +126,11 @@ def parse_mps_clients(text: str | None) -> list[str]:
     return list(dict.fromkeys(f"{row[-1]} (PID {row[0]})" for row in rows if len(row) > 1 and row[0].isdigit()))
 
 
+def running(units: Iterable[Unit]) -> tuple[str, ...]:
+    """Names of the active units: those that `stopped` stops, which check mode predicts."""
+    return tuple(unit.name for unit in units if unit.is_active)
+
+
 Begin = Callable[[Tuple[str, ...]], None]
 
 
@@ -140,7 +145,7 @@ def stopped(
     and has clients, which would end with it. `is_boot`: called by the boot
     service; most units are ordered after it, so they can start only when it has ended.
     """
-    names = tuple(unit.name for unit in units if unit.is_active)
+    names = running(units)
     found = mps_clients() if MPS in names else []
     if found:
         raise ChangeError(f"{MPS} has to stop, which ends its clients: {listed(found)}; let them end first")

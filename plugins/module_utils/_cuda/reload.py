@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import AbstractSet, Any, Callable, Mapping, Sequence
 
 from .._common.errors import ChangeError, RunError
-from .._common.gpu_clients import clients, stopped
+from .._common.gpu_clients import clients, running, stopped
 from .._common.host_files import HostFiles
 from .._common.runner import CommandResult, find_executable, run_all
 from .._common.systemd import Systemd
@@ -235,6 +235,8 @@ class _Change:
             outcome.blockers = _users(host, {unit.name for unit in units})
             outcome.changed = not outcome.blockers
             outcome.reason = self._why_held() if outcome.blockers else None
+            if outcome.changed:
+                outcome.stopped_services = running(units)
             return
         modules: tuple[str, ...] = ()
         with stopped(self._systemd, units, begin=self._note_stop):

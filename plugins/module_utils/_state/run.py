@@ -23,6 +23,7 @@ from .._common.gpu_clients import (
     clients,
     full_name,
     mps_clients,
+    running,
     stopped,
 )
 from .._common.os_errors import advice
@@ -158,6 +159,8 @@ class StateRun:
             self.reboot_tried = self._was_reboot_tried(self._pending())
             # The places are known only after the change.
             self._compare_service(None if self.preview.needs else stages.plan(self.preview))
+            if self.preview.needs:
+                self._note_stop(running(to_stop))
             return
         if self.preview.needs:
             self._change(stages, to_stop)

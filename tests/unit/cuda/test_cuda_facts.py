@@ -447,6 +447,20 @@ def gpu_nodes(host: Host, count: int = 2) -> None:
     host.file("/dev/nvidia-uvm")
 
 
+def test_specifications_of_kubernetes_plugins_are_not_the_toolkits(host: Host) -> None:
+    """Those of the device plugin and the DRA driver on a host with two H200; only their plugins write them again."""
+    gpu_nodes(host, 1)
+    host.link("/var/run", "/run")
+    specifications = sorted((Path(__file__).parent / "specifications").iterdir())
+    for path in specifications:
+        host.file(f"/run/cdi/{path.name}", path.read_text())
+    facts = host.facts()["container_toolkit"]
+    assert len(specifications) == 2 and (facts["cdi_specifications"], facts["cdi_stale"]) == ([], False)
+    as_of_the_toolkit = specifications[0].read_text().replace("k8s.device-plugin.nvidia.com/gpu", "nvidia.com/gpu")
+    host.file("/run/cdi/nvidia.json", as_of_the_toolkit)
+    assert "gpus" in host.facts()["container_toolkit"]["cdi_specifications"][0]["stale"]
+
+
 @pytest.mark.parametrize("as_json", [False, True])
 @pytest.mark.parametrize("path", ["/etc/cdi/nvidia.yaml", "/run/cdi/nvidia.yaml"])
 def test_a_cdi_specification_that_holds(host: Host, path: str, as_json: bool) -> None:

@@ -335,8 +335,10 @@ def test_check_mode_predicts_and_touches_nothing(machine: Machine) -> None:
     machine.serve(PERSISTENCED, 100, "nvidia-persiste")
     result = reload(machine, check_mode=True)
     assert (result["changed"], result["loaded_version"], result["reboot_required"]) == (True, NEW, False)
+    assert result["stopped_services"] == [PERSISTENCED]
     machine.hold(4711, "trainer")
     held = reload(machine, check_mode=True)
+    assert held["stopped_services"] == []
     assert (held["changed"], held["loaded_version"], held["reboot_required"]) == (False, OLD, True)
     assert held["reason"] == "trainer (PID 4711) holds /dev/nvidia0"
     assert machine.calls == []

@@ -113,8 +113,11 @@ def test_mps_stops_before_the_persistence_daemon_and_starts_after_it(
 
 def test_check_mode_resets_nothing(tmp_path: Path, reset: RunModule) -> None:
     host = waiting(tmp_path)
-    assert reset(host, check=True, gpus=["all"])["changed"]
+    predicted = reset(host, check=True, gpus=["all"])
     assert host.ecc_modes(0) == (True, False) and Units.acts == []
+    done = reset(host, gpus=["all"])
+    same = ("changed", "reset", "stopped_services")
+    assert [predicted[key] for key in same] == [done[key] for key in same] and done["stopped_services"]
 
 
 @pytest.mark.parametrize("options", [{"gpus": ["0"]}, {"fabric": True}])

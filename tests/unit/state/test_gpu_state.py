@@ -184,8 +184,10 @@ def _clients(host: StateHost) -> None:
 
 def test_clients_are_stopped_for_a_mode_change_and_started_as_they_were(ampere: StateHost) -> None:
     _clients(ampere)
+    predicted = ampere.state_run(clients=["mine"], check=True, **AMPERE)
     run = ampere.state_run(clients=["mine"], **AMPERE)
     assert run.error is None and set(run.result["stopped"]) == set(CLIENTS)
+    assert predicted.result["stopped"] == run.result["stopped"]
     assert {name: ampere.units.active[name] for name in CLIENTS} == CLIENTS
     assert ampere.units.active["dcgm-exporter.service"] == "inactive"
     assert not any("other.service" in line for line in ampere.units.log)
