@@ -462,7 +462,7 @@ PROXY = {"http-proxy": "http://robot:s3cret@proxy.example:3128"}
 def test_only_the_stage_with_secrets_has_a_password_or_a_digest_that_depends_on_it() -> None:
     stages = ("plan", "host", "restart", "images")
     nothing = {"preview": {"differs": False}, "state": {"reason": ""}, "reload": {}, "drop_in": {"stat": {}}}
-    found = {"options": {}, "changes_proxy": True, "changes_packages": False, "listing": {"rc": 1}, "shims": {"rc": 1}}
+    found = {**NO_CHANGE, "changes_proxy": True, "listing": {"rc": 1}, "shims": {"rc": 1}}
 
     def given(name: str, password: str) -> dict[str, Any]:
         return stage(
@@ -657,7 +657,7 @@ def test_missing_images(name: str, is_missing: bool) -> None:
     }
 
 
-NO_CHANGE = {"options": {}, "changes_proxy": False, "changes_packages": False}
+NO_CHANGE = {"options": {}, "changes_proxy": False, "removes_proxy": False, "changes_packages": False}
 REASONS = ["daemon.json changes", "docker.service was started before"]
 RESTARTS: dict[str, tuple[str, list[str], list[str], bool, tuple[bool, int, int]]] = {
     # policy, reasons, containers, live-restore: now, notes, refusals
@@ -756,6 +756,8 @@ def reasons(changes: dict[str, Any], **variables: Any) -> tuple[str, bool]:
         ({"reload": {}, "preview": {"differs": True}}, "daemon.json changes", False),
         ({"reload": {}, "state": {"reason": "it was started before"}}, "it was started before", False),
         ({"changes_packages": True}, "its packages change", True),
+        # Its file is gone, and Docker was started with it.
+        ({"reload": {}, "removes_proxy": True}, "its proxy changes", False),
         ({"changes_proxy": True, "drop_in": {"stat": {"checksum": "0" * 64}}}, "its proxy changes", True),
         ({"changes_proxy": True, "drop_in": {"stat": {"exists": False}}}, "its proxy changes", True),
     ],

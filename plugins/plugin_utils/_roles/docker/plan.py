@@ -154,6 +154,7 @@ def _settings(request: Request, host: Host, chosen: Choice) -> dict[str, Any]:
     return {
         "is_recorded": host.recorded is not None,
         "has_proxy": bool(request.drop_in),
+        "removes_proxy": host.has_drop_in and not request.drop_in,
         "earlier_options": earlier,
         "configuration": in_order(name for name, is_due in configuration.items() if is_due),
         "logins": logins,

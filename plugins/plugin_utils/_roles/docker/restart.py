@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..._planning.contract import Ask, Plan, Reading, command, unread
+from ..._planning.contract import Ask, Plan, Reading, command, is_true, unread
 from .host import DAEMON_FILE, DROP_IN
 
 _TIMED_OUT = 124
@@ -68,7 +68,7 @@ def restart_reasons(drop_in: str, found: Mapping[str, Any]) -> tuple[list[str], 
     proxy = "drop_in" in found and str(found["drop_in"]["stat"].get("checksum") or "") != expected
     reasons = {
         "daemon.json changes": found["preview"]["differs"],
-        "its proxy changes": proxy,
+        "its proxy changes": proxy or is_true(found["removes_proxy"]),
         str(found["state"]["reason"]): found["state"]["reason"],
         "its packages change": found["changes_packages"],
     }
