@@ -83,6 +83,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             of_host, warnings = {**observed.get("ansible_facts", {})}, [*observed.get("warnings", ())]
             found = planned(role, stage, variables, facts, given)
             while isinstance(found, Ask):
+                lacking = _lacking(role, found.plan, variables, observed)
+                if lacking:
+                    return {**result, **_refused(host, lacking)}
                 read = readings(self, found, known)
                 for one in _results_of_facts(found, read):
                     if one.get("failed"):

@@ -133,12 +133,16 @@ class Ask:
     """
 
     readings: Mapping[str, Reading | list[Reading]]
+    plan: Plan | None = None
+    """By what is known without them. Nothing is read for it on a host that lacks room or write access for its work."""
 
 
-def unread(found: Mapping[str, Any], readings: Mapping[str, Reading | list[Reading]]) -> Ask | None:
+def unread(
+    found: Mapping[str, Any], readings: Mapping[str, Reading | list[Reading]], plan: Plan | None = None
+) -> Ask | None:
     """The question for the readings that the task's facts lack; None where they have all."""
     missing = {name: one for name, one in readings.items() if name not in found}
-    return Ask(missing) if missing else None
+    return Ask(missing, plan) if missing else None
 
 
 def command(*argv: str) -> Reading:

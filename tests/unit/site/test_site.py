@@ -348,7 +348,7 @@ def test_each_host_runs_its_roles_in_order_whatever_the_others_need(tmp_path: Pa
     done = run_site(tmp_path, hosts)
     assert all("docker_host_info" in done.modules[f"a{number}"] for number in range(3))
     # The mock has no results of what repairs Docker, which comes first.
-    assert done.modules["behind"][1:] == ["stat"] * len(done.modules["behind"][1:]) != [], done.modules["behind"]
+    assert "daemon_json" in done.modules["behind"] and "docker_host_info" not in done.modules["behind"]
 
 
 def test_a_host_without_a_gpu_gets_the_rest(tmp_path: Path) -> None:

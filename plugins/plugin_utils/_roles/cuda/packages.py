@@ -146,7 +146,7 @@ def refused_by_lists(
 def offers_of(found: Plan, given: Mapping[str, Any]) -> Ask | None:
     """The question for what the repositories have, by the host's package lists, where the plan needs them."""
     reading = command(*found.tasks["offers_commands"][given["lists"]])
-    return unread(given, {"offers": reading} if found.tasks["needs_repository"] else {})
+    return unread(given, {"offers": reading} if found.tasks["needs_repository"] else {}, found)
 
 
 def is_offered(package: CudaPackage, offers: Iterable[Offer]) -> bool:

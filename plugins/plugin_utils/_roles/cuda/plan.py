@@ -790,7 +790,7 @@ def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping
     first = plan(request, host, variables[TABLES])
     if first.refusals or INSTALL not in first.steps or "lists" not in found:
         return first
-    asked = unread(found, _readings(first, found["lists"]))
+    asked = unread(found, _readings(first, found["lists"]), first)
     if asked:
         return asked
     planned = plan(request, host.observed(facts, found), variables[TABLES])
