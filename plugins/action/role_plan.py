@@ -87,6 +87,13 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
                 if lacking:
                     return {**result, **_refused(host, lacking)}
                 read = readings(self, found, known)
+                # What a task returned would be a variable from then on: a host that lies here would lie later.
+                returned = _facts_in(read)
+                lies = _injected_facts.refusals(
+                    {**known, **returned, "ansible_facts": named(returned)}, self._connection
+                )
+                if lies:
+                    return {**result, **_refused(host, lies)}
                 for one in _results_of_facts(found, read):
                     if one.get("failed"):
                         return {**result, **one}
@@ -173,6 +180,17 @@ def planned(
     if refusals:
         return Plan(refusals=refusals)
     return planner.stages[stage](_FILES.planner_values(role, values, planner.tables), facts, given)
+
+
+def _facts_in(read: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """What results of readings have as facts, of whatever module."""
+    results = [*read.values(), *(each for one in read.values() for each in one.get("results") or ())]
+    return {
+        name: value
+        for one in results
+        if isinstance(one, Mapping)
+        for name, value in (one.get("ansible_facts") or {}).items()
+    }
 
 
 def _results_of_facts(asked: Ask, read: Mapping[str, Any]) -> list[dict[str, Any]]:
