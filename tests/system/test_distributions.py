@@ -84,7 +84,7 @@ def test_2_what_a_distribution_does_not_have_is_refused_by_name() -> None:
     assert refused.status != 0
     output = " ".join(refused.output.split())
     assert "Docker has no repository for Amazon Linux 2023; set docker_source to distribution" in output
-    assert "cuda_repository has no driver 580" in output
+    assert "nvidia-dkms-580-open does not exist" in output
     installed = on_hosts(PACKAGES)
     assert [
         line for lines in installed.values() for line in lines.splitlines() if re.search("nvidia|docker", line)
