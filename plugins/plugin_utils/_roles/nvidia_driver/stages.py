@@ -394,9 +394,7 @@ def _failure(request: Request, host: Host, _tables: _Known, found: _Known) -> di
 def _activation(request: Request, host: Host, _tables: _Known, found: _Known) -> dict[str, Any]:
     planned = installation.activation(request, host, found)
     # A key waits for its enrollment at the console: until then the kernel loads no module, and a reboot does not help.
-    waits = (
-        planned["is_due"] and request.secure_boot == ENROLL and _secure_boot(request, host, found)["awaits_enrollment"]
-    )
+    waits = request.secure_boot == ENROLL and _secure_boot(request, host, found)["awaits_enrollment"]
     return {**planned, "awaits_enrollment": waits, "services": installation.services(request, host, found)}
 
 
