@@ -5,6 +5,52 @@
 
 from __future__ import annotations
 
+DOCUMENTATION = r"""
+name: health_junit
+version_added: 1.0.0
+author:
+  - gpu.fleet contributors (@gpu-fleet)
+short_description: Write the health of a host as a JUnit report
+description:
+  - The report has a test case for the host and one for each GPU.
+positional: host, fail_on
+options:
+  _input:
+    description:
+      - The result of M(gpu.fleet.gpu_health).
+    type: dict
+    required: true
+  host:
+    description:
+      - Name of the host in the report.
+    type: str
+    required: true
+  fail_on:
+    description:
+      - The best verdict that is a failure, V(fail) or V(warn), or V(never).
+    type: str
+    default: fail
+"""
+
+EXAMPLES = r"""
+- name: Judge the health of the GPUs
+  gpu.fleet.gpu_health:
+  register: health
+
+- name: Report it to the pipeline
+  ansible.builtin.copy:
+    content: "{{ health | gpu.fleet.health_junit(inventory_hostname) }}"
+    dest: "reports/{{ inventory_hostname }}.xml"
+    mode: "0644"
+  delegate_to: localhost
+"""
+
+RETURN = r"""
+_value:
+  description: The report, an XML document.
+  type: str
+"""
+
 from collections.abc import Callable, Mapping
 from typing import Any
 

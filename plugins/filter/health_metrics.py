@@ -5,6 +5,40 @@
 
 from __future__ import annotations
 
+DOCUMENTATION = r"""
+name: health_metrics
+version_added: 1.0.0
+author:
+  - gpu.fleet contributors (@gpu-fleet)
+short_description: Write the health of a host as metrics for Prometheus
+description:
+  - The metrics are in the text format that the textfile collector of node_exporter reads.
+options:
+  _input:
+    description:
+      - The result of M(gpu.fleet.gpu_health).
+    type: dict
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Judge the health of the GPUs
+  gpu.fleet.gpu_health:
+  register: health
+
+- name: Publish it
+  ansible.builtin.copy:
+    content: "{{ health | gpu.fleet.health_metrics }}"
+    dest: /var/lib/node_exporter/textfile_collector/gpu_health.prom
+    mode: "0644"
+"""
+
+RETURN = r"""
+_value:
+  description: The metrics.
+  type: str
+"""
+
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -5,6 +5,59 @@
 
 from __future__ import annotations
 
+DOCUMENTATION = r"""
+name: mig_combinations
+version_added: 1.0.0
+author:
+  - gpu.fleet contributors (@gpu-fleet)
+short_description: All combinations of MIG profiles that fill a GPU
+description:
+  - Lists for each GPU of a host the combinations of profiles to which no further instance can be added, wherever the
+    instances are placed. Every layout that M(gpu.fleet.mig_profile) accepts is one of them, or a part of one.
+  - Made of the places that the driver lists, by the search that M(gpu.fleet.mig_profile) plans with.
+  - The facts of M(gpu.fleet.nvidia_smi_facts) do not have the profiles, and are refused.
+  - Until driver branch 535 nvidia-smi lists profiles only where the MIG mode is on.
+positional: placements
+options:
+  _input:
+    description: The output of C(nvidia-smi mig -lgip).
+    type: str
+    required: true
+  placements:
+    description: The output of C(nvidia-smi mig -lgipp).
+    type: str
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: List the profiles
+  ansible.builtin.command:
+    argv: [nvidia-smi, mig, -lgip]
+  become: true
+  register: profiles
+  changed_when: false
+
+- name: List their places
+  ansible.builtin.command:
+    argv: [nvidia-smi, mig, -lgipp]
+  become: true
+  register: places
+  changed_when: false
+
+- name: Show what the first GPU can be divided into
+  ansible.builtin.debug:
+    msg: "{{ (profiles.stdout | gpu.fleet.mig_combinations(places.stdout) | first).combinations }}"
+"""
+
+RETURN = r"""
+_value:
+  description:
+    - An entry for each GPU that lists profiles, with V(gpu), its index, and V(combinations), a list of lists of
+      profiles, each as the option O(gpu.fleet.mig_profile#module:profiles) takes it.
+  type: list
+  elements: dict
+"""
+
 from collections.abc import Callable
 from typing import Any
 

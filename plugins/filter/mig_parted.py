@@ -5,6 +5,45 @@
 
 from __future__ import annotations
 
+DOCUMENTATION = r"""
+name: mig_parted
+version_added: 1.0.0
+author:
+  - gpu.fleet contributors (@gpu-fleet)
+short_description: The present MIG layout of a host as a document of mig-parted
+description:
+  - Makes a document out of the facts of M(gpu.fleet.nvidia_smi_facts) that mig-parted and the option
+    O(gpu.fleet.mig_profile#module:config) take.
+  - Such a document knows neither places nor GPU instances without compute instances. Use
+    P(gpu.fleet.mig_layouts#filter) to keep these too.
+  - M(gpu.fleet.mig_profile) returns the same as RV(gpu.fleet.mig_profile#module:mig_parted).
+  - Fails where the MIG state of a GPU is not known, for instance when the facts were gathered without root.
+options:
+  _input:
+    description:
+      - The facts of M(gpu.fleet.nvidia_smi_facts), a host's facts that have them, or their list of GPUs. They are
+        gathered with V(mig) in O(gpu.fleet.nvidia_smi_facts#module:gather_subset).
+    type: raw
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Write the present layout of a host as a document of mig-parted
+  ansible.builtin.copy:
+    content: "{{ ansible_facts['nvidia_smi'] | gpu.fleet.mig_parted | to_nice_yaml }}"
+    dest: "mig-parted/{{ inventory_hostname }}.yml"
+    mode: "0644"
+  delegate_to: localhost
+"""
+
+RETURN = r"""
+_value:
+  description:
+    - A document with the one configuration V(current). GPUs are named by their indexes, and those that are alike share
+      an entry. GPUs without MIG are in an entry with V(mig-enabled=false).
+  type: dict
+"""
+
 from collections.abc import Callable
 from typing import Any
 

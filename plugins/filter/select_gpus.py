@@ -5,6 +5,55 @@
 
 from __future__ import annotations
 
+DOCUMENTATION = r"""
+name: select_gpus
+version_added: 1.0.0
+author:
+  - gpu.fleet contributors (@gpu-fleet)
+short_description: Choose GPUs of one host or of all by an expression
+description:
+  - Searches the GPUs that M(gpu.fleet.nvidia_smi_facts) found with a JMESPath expression.
+  - Fails with the position of the error where the expression is invalid, or has a reading that no GPU has.
+requirements:
+  - jmespath (Python library, on the controller)
+positional: query
+options:
+  _input:
+    description:
+      - A list of GPUs, the facts of M(gpu.fleet.nvidia_smi_facts), a host's facts, or C(hostvars).
+      - Out of C(hostvars), each GPU gets the name of its host as C(host). Hosts without these facts count as
+        hosts without GPUs; facts that are null are refused.
+    type: raw
+    required: true
+  query:
+    description:
+      - The JMESPath expression. Its readings are those that M(gpu.fleet.nvidia_smi_facts) returns for a GPU.
+      - Numbers and booleans are written in backticks, strings in single quotes.
+    type: str
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Name the GPUs with much memory that can be divided
+  ansible.builtin.debug:
+    msg: "{{ ansible_facts['nvidia_smi']['gpus']
+      | gpu.fleet.select_gpus('[?memory_total_mib > `40000` && mig_capable].uuid') }}"
+
+- name: Name each GPU of the fleet that waits for a reboot to change its ECC mode
+  ansible.builtin.debug:
+    msg: "{{ hostvars | gpu.fleet.select_gpus('[?ecc_mode_current != ecc_mode_pending].[host, index]') }}"
+
+- name: Count the GPUs of each host by model
+  ansible.builtin.debug:
+    msg: "{{ hostvars | gpu.fleet.select_gpus('[].{host: host, name: name}') }}"
+"""
+
+RETURN = r"""
+_value:
+  description: What the expression finds, most often a list.
+  type: raw
+"""
+
 import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
