@@ -100,9 +100,9 @@ options:
         with their URLs, V(installed), which refuses requirements that cannot be installed, V(runs), how each test is
         run, V(verdict) about its output, and V(summary) of all tests.
       - V(kubernetes_node) has V(request), which refuses variables before the node is read, V(cluster), how the cluster
-        is reached, V(check), which refuses a node that has not joined and an account without rights, V(taint), the
-        patch by which a node has the taint of its verdict, V(verify), which refuses a cluster that has something else,
-        V(failure), which explains what has failed, and V(removal), what the role has written on the node.
+        is reached, V(cap), which nodes get no taint for their verdict, V(taint), the patch by which a node has it,
+        V(check), which refuses a node that has not joined and manifests that may not be applied, and V(verify), which
+        refuses a cluster that has something else.
       - V(slurm_gres) has V(request), which refuses variables before the node is read, V(changes), what differs from
         the plan on the hosts, and V(read), which refuses what slurmd reads differently.
       - V(backend_ai_agent) has V(host), which refuses what the host lacks, V(secrets), the content of files that may

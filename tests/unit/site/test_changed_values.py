@@ -57,7 +57,8 @@ _HEARD = {
     "host": "gpu1",
     "hosts": ["gpu1"],
     "announced": [{"stdout": "FAIL: Xid 79; remedy reboot"}],
-    "joined": [{"node": "gpu1", "cluster": []}],
+    "clusters": [{"cluster": []}],
+    "found": [{"resources": [{"metadata": {"name": "gpu1"}}]}],
     "nodes": {"resources": [{"metadata": {"name": "gpu1"}}]},
 }
 _DRA = {"kubernetes_node_gpus_by": "dra_driver"}
@@ -347,7 +348,10 @@ STAGES: Mapping[str, Mapping[str, Mapping[str, Any] | Callable[[Any], Mapping[st
     },
     "gpu_monitoring": {"plan": {}, "prometheus": {"dashboard": "{}"}},
     "gpu_workload": {"plan": {}, "runs": {"engine": _ENGINE}},
-    "kubernetes_node": {"request": {"host": "gpu1"}, "cluster": {}, "plan": {"operator": {}}, "cap": _HEARD},
+    "kubernetes_node": {
+        **{"request": {"host": "gpu1"}, "cluster": {}, "cap": _HEARD},
+        "plan": {"gpus": {}, "managed": {"gpu_operator": {}}, "record": {}},
+    },
     "slurm_gres": {"plan": FIRST["slurm_gres"][1]},
     "windows_gpu": {
         "request": {},
