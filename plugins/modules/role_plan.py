@@ -96,9 +96,8 @@ options:
       - V(gpu_monitoring) has V(prometheus), the files for the host of Prometheus.
       - V(gpu_state) has V(follow_up), what comes after a run of its module, V(hooks), the hooks of a change, and
         V(hooked), which refuses a host on which hooks have failed.
-      - V(gpu_workload) has V(environments), which refuses virtual environments of others, V(indexes), package indexes
-        with their URLs, V(installed), which refuses requirements that cannot be installed, V(runs), how each test is
-        run, V(verdict) about its output, and V(summary) of all tests.
+      - V(gpu_workload) has V(indexes), package indexes with their URLs, V(installed), which refuses requirements that
+        cannot be installed, and V(results) of all tests.
       - V(kubernetes_node) has V(request), which refuses variables before the node is read, V(cluster), how the cluster
         is reached, V(cap), which nodes get no taint for their verdict, V(taint), the patch by which a node has it,
         V(check), which refuses a node that has not joined and manifests that may not be applied, and V(verify), which

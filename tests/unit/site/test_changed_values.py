@@ -347,7 +347,7 @@ STAGES: Mapping[str, Mapping[str, Mapping[str, Any] | Callable[[Any], Mapping[st
         "result": lambda done: {"plan": done["request"].as_dict(), "verdict": _VERDICT, "host": "gpu1"},
     },
     "gpu_monitoring": {"plan": {}, "prometheus": {"dashboard": "{}"}},
-    "gpu_workload": {"plan": {}, "runs": {"engine": _ENGINE}},
+    "gpu_workload": {"plan": {"check_mode": False, "engine": _ENGINE, "existing": {"results": []}}},
     "kubernetes_node": {
         **{"request": {"host": "gpu1"}, "cluster": {}, "cap": _HEARD},
         "plan": {"gpus": {}, "managed": {"gpu_operator": {}}, "record": {}},
