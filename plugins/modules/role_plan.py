@@ -104,10 +104,9 @@ options:
         refuses a cluster that has something else.
       - V(slurm_gres) has V(request), which refuses variables before the node is read, V(changes), what differs from
         the plan on the hosts, and V(read), which refuses what slurmd reads differently.
-      - V(backend_ai_agent) has V(host), which refuses what the host lacks, V(secrets), the content of files that may
-        have a password, V(installed), which refuses other packages than requested, V(checked), which refuses
-        what the agent's checker does not take, V(reported), which refuses an agent that does not have the resources of
-        the host, and V(sessions), which refuses a removal while sessions run.
+      - V(backend_ai_agent) has V(secrets), the content of files that may have a password, V(installed), which refuses
+        other packages than requested, V(checked), which refuses what the agent's checker does not take, and
+        V(reported), which refuses an agent that does not have the resources of the host.
       - V(windows_gpu) has V(request), which refuses variables before the host is read, and V(verify), which refuses a
         host that is not as declared.
     type: str

@@ -326,8 +326,7 @@ _GPU = {**NVIDIA_SMI["gpus"][0], "minor_number": 0, "pci_bus_id": "00000000:18:0
 _DEVICES = [r"PCI\VEN_10DE&DEV_26B9&SUBSYS_185110DE&REV_A1\4&1B2C&0&0008"]
 STAGES: Mapping[str, Mapping[str, Mapping[str, Any] | Callable[[Any], Mapping[str, Any]]]] = {
     "backend_ai_agent": {
-        "plan": {},
-        "host": {"check_mode": False},
+        "plan": {"check_mode": False, "sessions": {"rc": 0}},
         "secrets": {"present": {}, "check_mode": False},
         "reported": {"log": {"stdout": _LOG}, "health": {"status": 200}},
     },
