@@ -439,7 +439,7 @@ def test_how_tests_are_run_is_known_before_the_first_change() -> None:
     assert [one["number"] for one in found["in_containers"]] == [1, 2] and found["archives"] == ["/srv/torch.tar"]
     assert [one["number"] for one in found["on_host"]] == [0]
     assert "engine" not in planned_by_role(*tests, check_mode=True).readings
-    # A container whose image was not loaded has nothing to say, and results are in the order of the variable.
+    # A container whose image was not loaded prints nothing, and results are in the order of the variable.
     runs_of = [{"item": one, "msg": "No such image"} for one in found["in_containers"]]
     runs_of += [{"item": one, "rc": 1} for one in found["on_host"]]
     judged_by_role = later("results", runs=runs_of, loaded=[{"item": "/srv/torch.tar", "msg": "no space left"}])

@@ -129,7 +129,7 @@ def _cap(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping
     """Why hosts of the play get no taint, by name: `held`.
 
     Of the hosts in `hosts`, `announced` has what the health check has printed, `clusters` what the stage of that name
-    has returned, and `found` the node, each empty where it did not run. Nodes are those of the cluster of `host`.
+    has returned, and `found` the node, each empty where it did not run. The cluster of `host` is counted.
     """
     hosts = zip(given["hosts"], given["announced"], given["clusters"], given["found"], strict=True)
     heard = [
@@ -179,7 +179,7 @@ def _check(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mappi
     name, of = str(variables[f"{_PREFIX}name"]), [Manifest(**each) for each in given["manifests"]]
     reads: dict[str, Reading | list[Reading]] = {
         "node": (_INFO, {"kind": "Node", "name": name}),
-        # As dry runs of the API server, which answers these questions and stores nothing.
+        # Dry runs of the API server, which replies to these questions and stores nothing.
         "reviews": (_APPLY, {"definition": list(reviews(of))}),
     }
     options = {"apply": True, "server_side_apply": {"field_manager": FIELD_MANAGER}}
