@@ -476,7 +476,8 @@ def test_the_check_asks_for_the_node_and_the_rights_before_a_dry_run() -> None:
 
     first = asked()
     assert isinstance(first, Ask) and {*first.readings} == {"node", "reviews"}
-    node, allowed = {"resources": [{"metadata": {"name": "gpu1"}}]}, {"result": {"results": []}}
+    node: Mapping[str, Any] = {"resources": [{"metadata": {"name": "gpu1"}}]}
+    allowed: Mapping[str, Any] = {"result": {"results": []}}
     refused = asked(node={"resources": []}, reviews={"failed": True, "msg": "no such file: No such file"})
     assert isinstance(refused, Plan) and len(refused.refusals) == 2
     assert "the cluster has no node gpu1; join it first" in refused.refusals[0]
