@@ -391,7 +391,8 @@ def denied(result: Mapping[str, Any]) -> list[str]:
     found = []
     for one in replies.get("results") or () if isinstance(replies, Mapping) else ():
         asked_for = one["result"]
-        if not asked_for["status"]["allowed"]:
+        # Other objects have no such status.
+        if (asked_for.get("status") or {}).get("allowed") is False:
             asked = asked_for["spec"]["resourceAttributes"]
             subresource = f"/{asked['subresource']}" if asked.get("subresource") else ""
             found.append(f"{asked['verb']} {asked['resource']}{subresource}")

@@ -483,12 +483,14 @@ def test_the_check_asks_for_the_node_and_the_rights_before_a_dry_run() -> None:
     assert "the cluster has no node gpu1; join it first" in refused.refusals[0]
     assert "set kubernetes_node_kubeconfig to a file" in refused.refusals[1]
     second = asked(node=node, reviews=allowed)
-    assert isinstance(second, Ask) and isinstance(second.readings["applied"], list)
-    assert [given["definition"] for _module, given in second.readings["applied"]] == [one["body"] for one in manifests]
-    conflict = {"results": [{"changed": True}, {"failed": True, "msg": "Apply failed with 1 conflict"}]}
+    assert isinstance(second, Ask) and isinstance(second.readings["applied"], tuple)
+    assert second.readings["applied"][1]["definition"] == [one["body"] for one in manifests]
+    conflict = {"failed": True, "msg": "Apply failed with 1 conflict"}
     refused = asked(node=node, reviews=allowed, applied=conflict)
     assert isinstance(refused, Plan) and "another manager owns these fields" in refused.refusals[0]
-    assert asked(node=node, reviews=allowed, applied={"results": [{"changed": True}]}) == Plan()
+    assert (
+        asked(node=node, reviews=allowed, applied={"result": {"results": [{"result": node["resources"][0]}]}}) == Plan()
+    )
 
 
 @pytest.mark.parametrize("strategy", ["single", "none"])

@@ -177,16 +177,13 @@ def _check(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mappi
     Applied to a name that does not exist, it would be a node without a kubelet.
     """
     name, of = str(variables[f"{_PREFIX}name"]), [Manifest(**each) for each in given["manifests"]]
-    reads: dict[str, Reading | list[Reading]] = {
-        "node": (_INFO, {"kind": "Node", "name": name}),
-        # Dry runs of the API server, which replies to these questions and stores nothing.
-        "reviews": (_APPLY, {"definition": list(reviews(of))}),
-    }
     options = {"apply": True, "server_side_apply": {"field_manager": FIELD_MANAGER}}
-    applied: dict[str, Reading | list[Reading]] = {
-        "applied": [(_APPLY, {"definition": one.body, **options}) for one in of]
-    }
-    for each in (reads, applied):
+    # Dry runs of the API server, which replies to the questions and stores nothing.
+    asks: tuple[dict[str, Reading], ...] = (
+        {"node": (_INFO, {"kind": "Node", "name": name}), "reviews": (_APPLY, {"definition": list(reviews(of))})},
+        {"applied": (_APPLY, {"definition": [one.body for one in of], **options})},
+    )
+    for each in asks:
         asked = unread(given, each)
         if asked:
             return asked
