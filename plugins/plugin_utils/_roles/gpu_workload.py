@@ -180,6 +180,8 @@ def runs(request: Request, host: Host, engine: Mapping[str, Any] | None = None) 
             "number": number,
             "argv": [test.interpreter, PROGRAM, *options, *test.arguments],
             "command": ["/framework_test.py", *options, *test.arguments],
+            # The archive may not have been loaded.
+            "pull": "never" if test.archive else "missing",
             "loads_image": bool(test.archive) and listed_image(test.image) not in present,
             "device_requests": [DEVICE_REQUESTS[mode]] if test.devices else [],
         }

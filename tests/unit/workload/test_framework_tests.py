@@ -438,6 +438,7 @@ def test_how_tests_are_run_is_known_before_the_first_change() -> None:
     found = planned_by_role(*tests, existing={"results": []}, engine={"msg": "no engine"}).tasks
     assert [one["number"] for one in found["in_containers"]] == [1, 2] and found["archives"] == ["/srv/torch.tar"]
     assert [one["number"] for one in found["on_host"]] == [0]
+    assert {one["pull"] for one in found["in_containers"]} == {"never"}
     assert "engine" not in planned_by_role(*tests, check_mode=True).readings
     # A container whose image was not loaded prints nothing, and results are in the order of the variable.
     runs_of = [{"item": one, "msg": "No such image"} for one in found["in_containers"]]
