@@ -12,11 +12,6 @@ from typing import Any
 from ansible_collections.gpu.fleet.plugins.plugin_utils._kubernetes_drain import explain_failure, plan_node
 
 
-def kubernetes_failure(result: Mapping[str, Any], name: str) -> str:
-    """Why a task has failed on the node `name`, and what to do; see the filter's documentation."""
-    return explain_failure(result, name)
-
-
 def kubernetes_drain(
     resources: Sequence[Mapping[str, Any]],
     action: str,
@@ -34,5 +29,5 @@ class FilterModule:
         """Return the filters by name."""
         return {
             "kubernetes_drain": kubernetes_drain,
-            "kubernetes_failure": kubernetes_failure,
+            "kubernetes_failure": explain_failure,
         }

@@ -96,19 +96,17 @@ options:
       - V(gpu_monitoring) has V(prometheus), the files for the host of Prometheus.
       - V(gpu_state) has V(follow_up), what comes after a run of its module, V(hooks), the hooks of a change, and
         V(hooked), which refuses a host on which hooks have failed.
-      - V(gpu_workload) has V(environments), which refuses virtual environments of others, V(indexes), package indexes
-        with their URLs, V(installed), which refuses requirements that cannot be installed, V(runs), how each test is
-        run, V(verdict) about its output, and V(summary) of all tests.
+      - V(gpu_workload) has V(indexes), package indexes with their URLs, V(installed), which refuses requirements that
+        cannot be installed, and V(results) of all tests.
       - V(kubernetes_node) has V(request), which refuses variables before the node is read, V(cluster), how the cluster
-        is reached, V(check), which refuses a node that has not joined and an account without rights, V(taint), the
-        patch by which a node has the taint of its verdict, V(verify), which refuses a cluster that has something else,
-        V(failure), which explains what has failed, and V(removal), what the role has written on the node.
+        is reached, V(cap), which nodes get no taint for their verdict, V(taint), the patch by which a node has it,
+        V(check), which refuses a node that has not joined and manifests that may not be applied, and V(verify), which
+        refuses a cluster that has something else.
       - V(slurm_gres) has V(request), which refuses variables before the node is read, V(changes), what differs from
         the plan on the hosts, and V(read), which refuses what slurmd reads differently.
-      - V(backend_ai_agent) has V(host), which refuses what the host lacks, V(secrets), the content of files that may
-        have a password, V(installed), which refuses other packages than requested, V(checked), which refuses
-        what the agent's checker does not take, V(reported), which refuses an agent that does not have the resources of
-        the host, and V(sessions), which refuses a removal while sessions run.
+      - V(backend_ai_agent) has V(secrets), the content of files that may have a password, V(installed), which refuses
+        other packages than requested, V(checked), which refuses what the agent's checker does not take, and
+        V(reported), which refuses an agent that does not have the resources of the host.
       - V(windows_gpu) has V(request), which refuses variables before the host is read, and V(verify), which refuses a
         host that is not as declared.
     type: str

@@ -270,10 +270,16 @@ def explain_failure(result: Mapping[str, Any], name: str, variables: str = _PREF
     # Of a loop, whose own message has no reason.
     result = next((one for one in result.get("results") or () if one.get("failed")), result)
     resources = result.get("resources") or ()
-    if str(result.get("msg")).startswith(at_node(name, "")):
-        return str(result["msg"])
+    # What a stage has refused stands as it is.
+    _host, is_explained, explained = str(result.get("msg")).partition(at_node(name, ""))
+    if is_explained:
+        return at_node(name, explained)
     if denied(result):
         cause = f"the account may not {', '.join(denied(result))}; give it the rights to {_RIGHTS[variables]}"
+    elif is_missing(result):
+        cause = (
+            f"the cluster has no node {name}; join it first, or set {variables}name to its name in `kubectl get nodes`"
+        )
     elif result.get("exists") is False or ("result" in result and not result["result"]):
         cause = _DELETED
     elif result.get("remaining"):
@@ -283,6 +289,11 @@ def explain_failure(result: Mapping[str, Any], name: str, variables: str = _PREF
     else:
         cause = _with_advice(_cause(str(result.get("msg") or "no message")), variables)
     return at_node(name, cause)
+
+
+def is_missing(result: Mapping[str, Any]) -> bool:
+    """Whether a result of k8s_info has none of what was asked for."""
+    return "resources" in result and not result["resources"]
 
 
 def at_node(name: str, text: str) -> str:
@@ -380,7 +391,8 @@ def denied(result: Mapping[str, Any]) -> list[str]:
     found = []
     for one in replies.get("results") or () if isinstance(replies, Mapping) else ():
         asked_for = one["result"]
-        if not asked_for["status"]["allowed"]:
+        # Other objects have no such status.
+        if (asked_for.get("status") or {}).get("allowed") is False:
             asked = asked_for["spec"]["resourceAttributes"]
             subresource = f"/{asked['subresource']}" if asked.get("subresource") else ""
             found.append(f"{asked['verb']} {asked['resource']}{subresource}")

@@ -120,7 +120,7 @@ class Outlook:
 
 
 Reading = tuple[str, Mapping[str, Any]]
-"""A module that only reads, and its arguments. apt, dnf and modules of the collection preview, in check mode."""
+"""A module that only reads, and its arguments. apt, dnf and modules of collections preview, in check mode."""
 
 
 @dataclass(frozen=True)

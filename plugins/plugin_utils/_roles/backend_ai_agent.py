@@ -20,7 +20,7 @@ from typing import Any
 
 from ...module_utils._common.json_text import parse_json
 from .._pip import pip_configuration, pip_errors
-from .._planning.contract import Ask, Needs, Outlook, Plan, Readings, RolePlanner, command, is_true, unread
+from .._planning.contract import Ask, Needs, Outlook, Plan, Reading, Readings, RolePlanner, command, is_true, unread
 from .._planning.variable_forms import is_list, shown
 
 ROLE = "backend_ai_agent"
@@ -41,6 +41,10 @@ REQUIREMENTS = f"{CONFIGURATION_DIRECTORY}/requirements.txt"
 STATE_DIRECTORY = "/var/lib/backend.ai"
 IPC_DIRECTORY = "/run/backend.ai"
 UNIT = "/etc/systemd/system/backend-ai-agent.service"
+# Without a limit a Docker that hangs would hold up the run.
+_SESSIONS = command("timeout", "60", "docker", "ps", "--quiet", "--filter", "label=ai.backend.kernel-id")
+# The first one does not connect to Docker, and the second one does not name what it cannot initialize.
+_CHECKS = (("dependencies", "verify"), ("health", "check"))
 _READ_RUNTIMES = ("docker", "info", "--format", "{{json .Runtimes}}")
 READY = "started handling RPC requests"
 """What the agent logs once it serves the manager, after its resources."""
@@ -204,7 +208,6 @@ def plan(request: Request, record: Mapping[str, Any]) -> Plan:
                 *request.pip_arguments,
                 *requirements,
             ),
-            "program": f"{request.directory}/bin/backend.ai",
             "unit": _unit(request.directory),
             "unit_file": UNIT,
             "undeclared_keys": () if request.keys else (MANAGER_KEY, AGENT_KEY),
@@ -214,7 +217,6 @@ def plan(request: Request, record: Mapping[str, Any]) -> Plan:
                 *(CONFIGURATION, UNIT, f"{CONFIGURATION_DIRECTORY}/*key*"),
                 f"{request.directory}/lib/python*/site-packages",
             ),
-            "timeout": request.timeout,
             "ready": READY,
             "retries": max(request.timeout // _INTERVAL, 1),
             "interval": _INTERVAL,
@@ -583,8 +585,18 @@ def failed_checks(output: str) -> tuple[str, ...]:
 # For the tasks
 
 
-def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], _given: Mapping[str, Any]) -> Plan:
-    return plan(Request.read(variables), _record(facts))
+def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan | Ask:
+    """With what depends on the host, by the `readings` of what the role needs, or the refusals of a removal."""
+    request = Request.read(variables)
+    planned = plan(request, _record(facts))
+    if REMOVE in planned.steps:
+        asked = unread(given, {"sessions": _SESSIONS})
+        return asked or replace(planned, refusals=tuple(_session_refusals(given["sessions"])))
+    if INSTALL not in planned.steps:
+        return planned
+    found = _found(request, facts, Readings.of(given["readings"]), is_true(given["check_mode"]))
+    host = on_host(request, found)
+    return replace(host, steps=planned.steps, tasks={**planned.tasks, **host.tasks})
 
 
 def _record(facts: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -593,14 +605,6 @@ def _record(facts: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _gpus(facts: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     return (facts.get("nvidia_smi") or {}).get("gpus") or ()
-
-
-def _host(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
-    """What depends on the host, by the `readings` of what the role needs."""
-    request = Request.read(variables)
-    if not request.is_present:
-        return Plan()
-    return on_host(request, _found(request, facts, Readings.of(given["readings"]), is_true(given["check_mode"])))
 
 
 def _needs(variables: Mapping[str, Any]) -> Needs:
@@ -648,8 +652,11 @@ def _runtimes(output: str) -> Collection[str] | None:
     return {*runtimes} if isinstance(runtimes, Mapping) else None
 
 
-def _secrets(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """`present` is a result of slurp."""
+def _secrets(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any] | Ask:
+    """By agent.toml, which does not have to exist."""
+    asked = unread(given, {"present": ("slurp", {"src": CONFIGURATION})})
+    if asked:
+        return asked
     content = given["present"].get("content")
     try:
         present = None if content is None else base64.b64decode(content).decode(errors="replace")
@@ -673,14 +680,35 @@ def _installed(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: M
     return asked or after_pip(request, given["frozen"].get("stdout_lines") or (), check_mode)
 
 
-def _checked(_variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
-    """Refuses a configuration that the agent's own checker rejects; `results` are the results of its commands."""
-    results = given["results"]
+def _checked(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan | Ask:
+    """Refuses a configuration, in the file agent.toml of this `directory`, that the agent's own checker rejects."""
+    request = Request.read(variables)
+    asked = unread(given, {"checks": [_check(request, str(given["directory"]), *words) for words in _CHECKS]})
+    if asked:
+        return asked
+    results = given["checks"]["results"]
     if all(one.get("rc") == 0 for one in results):
         return Plan()
     causes = "; ".join(failed_checks("\n".join(str(one.get("stdout") or "") for one in results)))
     printed = " ".join(" ".join(str(one.get("stderr") or one.get("msg") or "") for one in results).split())
     return Plan((f"the agent's own checker rejects the new {CONFIGURATION}: {causes or printed[-_LONGEST_REASON:]}",))
+
+
+def _check(request: Request, directory: str, *words: str) -> Reading:
+    """The checker as the unit runs the agent, with its rights: its directory below /run exists while it runs only."""
+    properties = {
+        "SupplementaryGroups": "docker",
+        "RuntimeDirectory": "backend.ai",
+        "RuntimeDirectoryPreserve": "yes",
+        "WorkingDirectory": STATE_DIRECTORY,
+        "RuntimeMaxSec": request.timeout,
+    }
+    return command(
+        *("systemd-run", "--quiet", "--wait", "--pipe", f"--uid={USER}"),
+        *(f"--property={name}={value}" for name, value in properties.items()),
+        *(f"{request.directory}/bin/backend.ai", "ag", f"--config-path={directory}/agent.toml"),
+        *(*words, "--no-timestamps"),
+    )
 
 
 def _reported(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
@@ -695,35 +723,31 @@ def _reported(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Map
     return Plan((f"{'; '.join(errors)}; see journalctl -u backend-ai-agent",) if errors else ())
 
 
-def _sessions(_variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
-    """Refuses a removal while sessions run, or may run: with live-restore containers outlive a stopped Docker."""
-    run = given["run"]
+def _session_refusals(run: Mapping[str, Any]) -> Iterator[str]:
+    """Why no agent is removed while sessions run, or may run: with live-restore containers outlive a stopped Docker."""
     count, rc = len(run.get("stdout_lines") or ()), run.get("rc")
     reason = str(run.get("stderr") or "").strip()[-_LONGEST_REASON:] or "no reason given"
     if count:
-        refusal = (
+        yield (
             f"{count} containers of Backend.AI's sessions run on this host; terminate the sessions through the manager "
             "first"
         )
-    else:
-        refusal = (
+    elif rc not in (0, _NO_PROGRAM):
+        yield (
             "Docker does not list its containers, so that sessions of Backend.AI may run on this host: "
             f"{'no response within 60 s' if rc == _TIMED_OUT else reason}; see journalctl -u docker, start it, then "
             "run again"
         )
-    return Plan((refusal,) if count or rc not in (0, _NO_PROGRAM) else ())
 
 
 PLANNER = RolePlanner(
     "backend_ai_agent",
     {
         "plan": _plan,
-        "host": _host,
         "secrets": _secrets,
         "installed": _installed,
         "checked": _checked,
         "reported": _reported,
-        "sessions": _sessions,
     },
     secret=("secrets",),
     needs=_needs,

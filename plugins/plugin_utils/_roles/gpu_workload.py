@@ -18,7 +18,7 @@ from ...module_utils._common.json_text import parse_json
 from ...module_utils._common.plain_text import one_line
 from .._compatibility import CompatibilityError, CompatibilityRequest, check, read_gpus, read_request
 from .._pip import pip_configuration, pip_errors
-from .._planning.contract import Ask, Outlook, Plan, RecordedHost, RolePlanner, unread
+from .._planning.contract import Ask, Outlook, Plan, Reading, RecordedHost, RolePlanner, is_true, unread
 from .._planning.platforms import platform_of
 from .docker.images import listed_image, pull_error
 from .gpu_containers.engines import DEVICE_REQUESTS, TOOLKIT_MODE, gpu_mode
@@ -152,7 +152,6 @@ def plan(request: Request, host: Host) -> Plan:
             "packages": missing,
             "environments": [_public(test) for test in _by_virtualenv(tests)],
             "without_index": [test.virtualenv for test in _by_virtualenv(tests) if not test.indexes],
-            "uses_engine": any(test.image for test in tests),
         },
     )
 
@@ -178,13 +177,15 @@ def runs(request: Request, host: Host, engine: Mapping[str, Any] | None = None) 
     return [
         {
             **_public(test),
-            "runs_in": "container" if test.image else "host",
+            "number": number,
             "argv": [test.interpreter, PROGRAM, *options, *test.arguments],
             "command": ["/framework_test.py", *options, *test.arguments],
+            # The archive may not have been loaded.
+            "pull": "never" if test.archive else "missing",
             "loads_image": bool(test.archive) and listed_image(test.image) not in present,
             "device_requests": [DEVICE_REQUESTS[mode]] if test.devices else [],
         }
-        for test in _tests(request, host)[0]
+        for number, test in enumerate(_tests(request, host)[0])
     ]
 
 
@@ -467,25 +468,38 @@ def _asked(variables: Mapping[str, Any], facts: Mapping[str, Any]) -> tuple[Requ
     return Request.read(variables), Host.of(facts)
 
 
-def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], _given: Mapping[str, Any]) -> Plan:
-    return plan(*_asked(variables, facts))
+def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan | Ask:
+    """With how the tests are run. Refuses a virtual environment that the role has not made."""
+    request, host = _asked(variables, facts)
+    planned = plan(request, host)
+    if planned.refusals or TEST not in planned.steps:
+        return planned
+    new = planned.tasks["new"]
+    reads: dict[str, Reading | list[Reading]] = {
+        "existing": [("stat", {"path": path, "get_checksum": False}) for path in new]
+    }
+    # In check mode nothing is run. What the engine lacks the test in the container reports.
+    if any(test.get("image") for test in request.tests) and not is_true(given["check_mode"]):
+        reads["engine"] = ("community.docker.docker_host_info", {"images": True})
+    asked = unread(given, reads, planned)
+    if asked:
+        return asked
+    found = zip(new, given["existing"]["results"], strict=True)
+    existing = ", ".join(path for path, one in found if (one.get("stat") or {}).get("exists"))
+    advice = "use another virtualenv in gpu_workload_tests, or name its interpreter in python"
+    refusals = (f"{existing} exists and was not created by this role; {advice}",) if existing else ()
+    tests = runs(request, host, given.get("engine"))
+    how = {
+        "archives": list(dict.fromkeys(test["archive"] for test in tests if test["loads_image"])),
+        "in_containers": [test for test in tests if test["image"]],
+        "on_host": [test for test in tests if not test["image"]],
+    }
+    return replace(planned, refusals=refusals, tasks={**planned.tasks, **how})
 
 
 def _before_change(variables: Mapping[str, Any], facts: Mapping[str, Any], outlook: Outlook) -> tuple[str, ...]:
     request, host = _asked(variables, facts)
     return plan(request, replace(host, smi=outlook.gpus(facts))).refusals
-
-
-def _environments(_variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan | Ask:
-    """Refuses a virtual environment of these `paths` that the role has not made."""
-    paths = list(map(str, given["paths"]))
-    asked = unread(given, {"found": [("stat", {"path": path, "get_checksum": False}) for path in paths]})
-    if asked:
-        return asked
-    found = zip(paths, given["found"]["results"], strict=True)
-    existing = ", ".join(path for path, one in found if (one.get("stat") or {}).get("exists"))
-    advice = "use another virtualenv in gpu_workload_tests, or name its interpreter in python"
-    return Plan((f"{existing} exists and was not created by this role; {advice}",) if existing else ())
 
 
 def _indexes(variables: Mapping[str, Any], facts: Mapping[str, Any], _given: Mapping[str, Any]) -> dict[str, Any]:
@@ -507,32 +521,36 @@ def _installed(_variables: Mapping[str, Any], _facts: Mapping[str, Any], given: 
     )
 
 
-def _runs(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    return {"tests": runs(*_asked(variables, facts), given["engine"])}
+def _results(_variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The verdicts in the order of the variable. `loaded` are results by archive, and `runs` by test."""
+    unloaded = {one["item"]: one for one in given["loaded"] if one.get("msg")}
+    done = sorted(given["runs"], key=lambda one: int(one["item"]["number"]))
+    smi = facts.get("nvidia_smi") or {}
+    found = [
+        framework_verdict(_output(run, unloaded.get(run["item"]["archive"])), run["item"], smi).as_dict()
+        for run in done
+    ]
+    return {
+        "results": found,
+        **{name: [line for verdict in found for line in verdict[name]] for name in ("notes", "reasons")},
+    }
 
 
-def _verdict(_variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """`run` is the result of a command, or of a container, which has the whole output there, or why there is none."""
-    run = given["run"]
+def _output(run: Mapping[str, Any], unloaded: Mapping[str, Any] | None) -> str:
+    """What a command or a container has printed, or why it has not run."""
+    if run["item"]["image"] and (unloaded or "status" not in run):
+        return pull_error({**(unloaded or run), "failed": True})
     outputs = ((run.get("container") or {}).get("Output"), run.get("stdout"), run.get("stderr"), run.get("msg"))
-    output = pull_error(run) if run.get("failed") else next((str(one) for one in outputs if one), "")
-    return {"verdict": framework_verdict(output, given["test"], facts.get("nvidia_smi") or {}).as_dict()}
-
-
-def _summary(_variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: [line for one in given["results"] for line in one[name]] for name in ("notes", "reasons")}
+    return next((str(one) for one in outputs if one), "")
 
 
 PLANNER = RolePlanner(
     "gpu_workload",
     {
         "plan": _plan,
-        "environments": _environments,
         "indexes": _indexes,
         "installed": _installed,
-        "runs": _runs,
-        "verdict": _verdict,
-        "summary": _summary,
+        "results": _results,
     },
     secret=("indexes",),
     others=(TOOLKIT_MODE,),

@@ -23,6 +23,7 @@ import pytest
 import yaml
 from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import Ask, Plan, command
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.backend_ai_agent import PLANNER, Request, failed_checks
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.backend_ai_agent import plan as plan_for
 
 from tests.checks.tools import ROOT
 from tests.unit.plays import run_play
@@ -30,7 +31,12 @@ from tests.unit.plays import run_play
 tomllib = pytest.importorskip("tomllib")
 
 FIXTURES = Path(__file__).parent / "fixtures" / "26.9.6"
-DEFAULTS = yaml.safe_load((ROOT / "roles/backend_ai_agent/defaults/main.yml").read_text())
+ROLE = ROOT / "roles" / "backend_ai_agent"
+DEFAULTS = yaml.safe_load((ROLE / "defaults" / "main.yml").read_text())
+FIRST = next(
+    task for task in yaml.safe_load((ROLE / "tasks" / "main.yml").read_text()) if "gpu.fleet.role_plan" in task
+)
+INSTALLED = {"gpu_fleet_managed": {"backend_ai_agent": {"data": {"home": True}}}}
 NEEDED = {"version": "26.9.6", "etcd_addresses": ["etcd1:2379"], "address": "10.0.0.7"}
 HOST: dict[str, Any] = {
     "python": "3.13.5",
@@ -75,7 +81,7 @@ def stage(name: str, given: dict[str, Any], of: dict[str, Any], known: dict[str,
 
 def plan(**given: Any) -> dict[str, Any]:
     """The plan of a host that has nothing."""
-    return stage("plan", {}, given)
+    return plan_for(Request.read(variables(**given)), {}).as_dict()
 
 
 def secrets(content: str | None = None, check_mode: bool = False, **given: Any) -> dict[str, Any]:
@@ -95,7 +101,7 @@ def on_host(host: dict[str, Any] | None = None, **given: Any) -> dict[str, Any]:
         "commands": [{"argv": [*argv], "stdout": text} for argv, text in printed],
     }
     results = {"readings": readings, "check_mode": read["check_mode"]}
-    return stage("host", results, given, facts(read["gpus"], read["recorded"]))
+    return stage("plan", results, given, facts(read["gpus"], read["recorded"]))
 
 
 def configuration(**given: Any) -> dict[str, Any]:
@@ -222,17 +228,18 @@ def test_an_agent_is_removed_only_where_no_sessions_are_known_to_run(tmp_path: P
     program.parent.mkdir()
     program.write_text(f"#!/bin/sh\n{docker}\n")
     program.chmod(0o755)
-    tasks = ROOT / "roles" / "backend_ai_agent" / "tasks" / "remove.yml"
-    # Nothing after the refusals is to run on the machine of the tests.
-    judged = yaml.safe_load(tasks.read_text())[:2]
-    assert "gpu.fleet.role_plan" in judged[-1]
+    # Nothing after the plan is to run on the machine of the tests.
     play = {
         "hosts": "localhost",
         "connection": "local",
         "gather_facts": False,
         "environment": {"PATH": f"{program.parent}:/usr/bin:/bin"},
+        "vars": {
+            **{**DEFAULTS, "backend_ai_agent_state": "absent"},
+            **{"__common_facts_are_read": True, "ansible_facts": INSTALLED},
+        },
         "tasks": [
-            {"block": judged, "rescue": [{"ansible.builtin.debug": {"var": "ansible_failed_result.msg"}}]},
+            {"block": [FIRST], "rescue": [{"ansible.builtin.debug": {"var": "ansible_failed_result.msg"}}]},
             {"ansible.builtin.debug": {"msg": "removed"}, "when": "ansible_failed_result is not defined"},
         ],
     }
@@ -245,16 +252,14 @@ def test_an_agent_is_removed_only_where_no_sessions_are_known_to_run(tmp_path: P
 @pytest.mark.parametrize("fact", ["backend_ai_agent_requirements", "site_requirements"])
 def test_a_fact_that_becomes_a_variable_names_no_file_of_the_controller(fact: str, tmp_path: Path) -> None:
     """Facts may become variables; a host whose fact has the name of one of ours is refused, before anything else."""
-    role = ROOT / "roles" / "backend_ai_agent"
-    first = yaml.safe_load((role / "tasks" / "main.yml").read_text())[0]
     play = {
         "hosts": "localhost",
         "connection": "local",
         "gather_facts": False,
-        "vars_files": [str(role / "defaults" / "main.yml")],
+        "vars_files": [str(ROLE / "defaults" / "main.yml")],
         "tasks": [
             {"ansible.builtin.set_fact": {fact: "/etc/shadow", "cacheable": True}},
-            {"block": [first], "rescue": [{"ansible.builtin.debug": {"var": "ansible_failed_result.msg"}}]},
+            {"block": [FIRST], "rescue": [{"ansible.builtin.debug": {"var": "ansible_failed_result.msg"}}]},
         ],
     }
     output = run_play(tmp_path, play, env={"ANSIBLE_INJECT_FACT_VARS": "true"})
@@ -430,7 +435,7 @@ def test_a_plugin_that_supports_mig_is_accepted_on_a_host_with_mig() -> None:
 def test_what_is_removed_needs_nothing_but_the_record() -> None:
     def removed(recorded: dict[str, Any]) -> dict[str, Any]:
         given = {"state": "absent", "version": "", "etcd_addresses": []}
-        return stage("plan", {}, given, facts([], recorded))
+        return stage("plan", {"sessions": {"rc": 0}}, given, facts([], recorded))
 
     assert (removed({})["steps"], removed({})["refusals"]) == ([], [])
     own = removed({"directory": "/srv/agent", "home": True})
@@ -482,6 +487,22 @@ def test_an_agent_that_does_not_serve_is_not_ready() -> None:
         assert reported(log, None) == [f"the agent does not run: {reason}; see journalctl -u backend-ai-agent"]
 
 
+def checks(results: list[dict[str, Any]]) -> dict[str, Any]:
+    """The results of the agent's checker, as its stage gets them."""
+    return {"directory": "/var/lib/backend.ai/new", "checks": {"results": results}}
+
+
+def test_the_checker_runs_as_the_agent_does() -> None:
+    asked = PLANNER.stages["checked"](variables(timeout=99), {}, {"directory": "/var/lib/backend.ai/new"})
+    assert isinstance(asked, Ask) and isinstance(asked.readings["checks"], list)
+    for words, (module, given) in zip(("dependencies verify", "health check"), asked.readings["checks"], strict=True):
+        line = " ".join(given["argv"])
+        assert module == "command" and line.endswith(
+            f" ag --config-path=/var/lib/backend.ai/new/agent.toml {words} --no-timestamps"
+        )
+        assert "--uid=backend-ai --property=SupplementaryGroups=docker" in line and "RuntimeMaxSec=99" in line
+
+
 @pytest.mark.parametrize(
     ("output", "causes"),
     [
@@ -506,10 +527,13 @@ def test_what_the_checker_cannot_use_is_named(output: str, causes: list[str]) ->
     assert list(failed_checks(printed)) == causes
     results = [{"rc": 0, "stdout": ""}, {"rc": int(bool(causes)), "stdout": printed, "stderr": "other"}]
     expected = f"the agent's own checker rejects the new /etc/backend.ai/agent.toml: {'; '.join(causes)}"
-    assert stage("checked", {"results": results}, {})["refusals"] == ([expected] if causes else [])
+    assert stage("checked", checks(results), {})["refusals"] == ([expected] if causes else [])
 
 
 def test_a_checker_that_does_not_run_is_refused_with_what_it_printed() -> None:
-    results = [{"rc": 1, "stdout": "", "stderr": "Failed to start\n  transient service"}, {"msg": "no rc"}]
-    (refusal,) = stage("checked", {"results": results}, {})["refusals"]
+    results: list[dict[str, Any]] = [
+        {"rc": 1, "stdout": "", "stderr": "Failed to start\n  transient service"},
+        {"msg": "no rc"},
+    ]
+    (refusal,) = stage("checked", checks(results), {})["refusals"]
     assert refusal.endswith(": Failed to start transient service no rc")

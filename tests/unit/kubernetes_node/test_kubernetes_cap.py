@@ -153,7 +153,7 @@ class Site:
         play = {
             "hosts": "all",
             "gather_facts": False,
-            "vars_files": [str(ROLE / "defaults" / "main.yml"), str(ROLE / "vars" / "main.yml")],
+            "vars_files": [str(ROLE / "defaults" / "main.yml")],
             "tasks": [block],
         }
         return run_play(self.directory, play, *arguments, inventory=inventory, env=self.env)

@@ -18,9 +18,10 @@ import kubernetes_validate
 import pytest
 import yaml
 from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.releases import PROJECTS
-from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import Plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import Ask, Plan
 from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.data import RoleData
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.kubernetes_node.dra import DRA_LABEL
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.kubernetes_node.manifests import Manifest, reviews
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.kubernetes_node.plan import OTHERS, PLUGIN_LABEL
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.kubernetes_node.stages import PLANNER
 from gpu_simulator.state import catalogue
@@ -98,13 +99,14 @@ def plan(
 ) -> dict[str, Any]:
     """The plan of a node as its tasks read it."""
     facts = {"nvidia_smi": nvidia_smi, "gpu_fleet_managed": {"nvidia_container_toolkit": {"data": toolkit or {}}}}
-    return stage("plan", given, facts, operator=operator or {}).as_dict()
+    return stage("plan", given, facts, gpus={}, managed={"gpu_operator": operator or {}}).as_dict()
 
 
 def unapplied(planned: Mapping[str, Any], objects: Sequence[Any]) -> tuple[str, ...]:
     """What the cluster lacks of a plan."""
-    read = [{"resources": [one]} for one in objects]
-    return stage("verify", {}, {}, manifests=planned["manifests"], taint=planned["taint"], read=read).refusals
+    read = {"results": [{"resources": [one]} for one in objects]}
+    given = {"taint": "{key}={value}:{effect}".format(**planned["taint"])}
+    return stage("verify", given, {}, manifests=planned["manifests"], read=read).refusals
 
 
 def by_kind(planned: Mapping[str, Any], kind: str) -> dict[str, Any]:
@@ -426,25 +428,25 @@ def test_what_variables_alone_have_wrong_is_refused_by_site_and_by_the_role_in_t
 def test_a_removal_needs_nothing_but_the_taint() -> None:
     given = {"state": "absent", "namespace": "A", "node": "gpu_1", "taint": "nvidia.com/gpu"}
     found = stage("request", given, {}, host="gpu1")
-    assert found.steps == ("remove",) and not found.refusals
+    assert found.steps == () and not found.refusals
     assert found.tasks["file"] == "/var/lib/gpu-fleet/kubernetes/node-gpu_1.yaml"
     (refusal,) = stage("request", {**given, "apply": "true"}, {}, host="gpu1").refusals
     assert refusal.startswith("kubernetes_node_taint is 'nvidia.com/gpu'")
     taint = {"taint": "nvidia.com/gpu=present:NoSchedule"}
     found = stage("request", {**given, **taint, "apply": True}, {}, host="gpu1")
-    assert found.steps == ("unlabel", "remove")
+    assert found.steps == ("unlabel",)
     assert found.tasks["taint"] == {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 
 
 @pytest.mark.parametrize(
     ("given", "steps", "of_plan"),
     [
-        ({}, ("write",), ["write", "record"]),
-        ({"directory_host": "localhost"}, ("write",), ["write"]),
+        ({}, (), ["write", "record"]),
+        ({"directory_host": "localhost"}, (), ["write"]),
         # As -e gives it.
-        ({"apply": "true", "taint_unhealthy": "true"}, ("announce", "write"), ["write", "record", "apply"]),
-        ({"apply": "false", "taint_unhealthy": True}, ("write",), ["write", "record"]),
-        ({"apply": True}, ("write",), ["write", "record", "apply"]),
+        ({"apply": "true", "taint_unhealthy": "true"}, ("announce",), ["write", "record", "apply"]),
+        ({"apply": "false", "taint_unhealthy": True}, (), ["write", "record"]),
+        ({"apply": True}, (), ["write", "record", "apply"]),
     ],
 )
 def test_steps_are_those_of_the_variables(given: dict[str, Any], steps: tuple[str, ...], of_plan: list[str]) -> None:
@@ -457,10 +459,38 @@ def test_steps_are_those_of_the_variables(given: dict[str, Any], steps: tuple[st
 
 def test_the_cluster_is_reached_by_what_is_set() -> None:
     given = {"kubeconfig": "/etc/cluster.conf", "context": ""}
-    assert STAGES["cluster"]({**DEFAULTS, **named(given)}, {}, {}) == {
-        "environment": {"K8S_AUTH_KUBECONFIG": "/etc/cluster.conf"}
-    }
+    reached = stage("cluster", given, {}).tasks
+    assert reached["environment"] == {"K8S_AUTH_KUBECONFIG": "/etc/cluster.conf"}
+    assert reached["cluster"] == ["localhost", reached["environment"]]
     assert stage("request", {}, {}, host="gpu1").tasks["environment"] == {}
+
+
+def test_the_check_asks_for_the_node_and_the_rights_before_a_dry_run() -> None:
+    manifests = plan(smi(H200))["manifests"]
+
+    def asked(**found: Any) -> Ask | Plan:
+        given = {**DEFAULTS, "kubernetes_node_name": "gpu1"}
+        planned = STAGES["check"](given, {}, {"manifests": manifests, **found})
+        assert isinstance(planned, (Ask, Plan))
+        return planned
+
+    first = asked()
+    assert isinstance(first, Ask) and {*first.readings} == {"node", "reviews"}
+    node: Mapping[str, Any] = {"resources": [{"metadata": {"name": "gpu1"}}]}
+    allowed: Mapping[str, Any] = {"result": {"results": []}}
+    refused = asked(node={"resources": []}, reviews={"failed": True, "msg": "no such file: No such file"})
+    assert isinstance(refused, Plan) and len(refused.refusals) == 2
+    assert "the cluster has no node gpu1; join it first" in refused.refusals[0]
+    assert "set kubernetes_node_kubeconfig to a file" in refused.refusals[1]
+    second = asked(node=node, reviews=allowed)
+    assert isinstance(second, Ask) and isinstance(second.readings["applied"], tuple)
+    assert second.readings["applied"][1]["definition"] == [one["body"] for one in manifests]
+    conflict = {"failed": True, "msg": "Apply failed with 1 conflict"}
+    refused = asked(node=node, reviews=allowed, applied=conflict)
+    assert isinstance(refused, Plan) and "another manager owns these fields" in refused.refusals[0]
+    assert (
+        asked(node=node, reviews=allowed, applied={"result": {"results": [{"result": node["resources"][0]}]}}) == Plan()
+    )
 
 
 @pytest.mark.parametrize("strategy", ["single", "none"])
@@ -676,7 +706,7 @@ def test_claims_of_the_dra_driver_may_set_how_gpus_are_shared() -> None:
     assert [rule["resources"] for rule in role["rules"]] == [["deployments"]]
     assert {"verb": "create", "group": "rbac.authorization.k8s.io", "resource": "roles"}.items() <= next(
         each["spec"]["resourceAttributes"].items()
-        for each in both["reviews"]
+        for each in reviews([Manifest(**one) for one in both["manifests"]])
         if each["spec"]["resourceAttributes"]["resource"] == "roles"
         and each["spec"]["resourceAttributes"]["verb"] == "create"
     )

@@ -29,10 +29,18 @@ ROLE = ROOT / "roles" / "kubernetes_node"
 TAINT = "nvidia.com/gpu=present:NoSchedule"
 
 
-def planning(name: str) -> dict[str, Any]:
-    """The first task of a file of the role that plans."""
-    tasks = yaml.safe_load((ROLE / "tasks" / name).read_text())
-    return next(task for task in tasks if "gpu.fleet.role_plan" in task)
+REQUEST, PLAN = (
+    task for task in yaml.safe_load((ROLE / "tasks" / "main.yml").read_text()) if "gpu.fleet.role_plan" in task
+)
+
+
+def including(name: str) -> list[dict[str, Any]]:
+    """The tasks of the role by which it includes a file."""
+    included = {"ansible.builtin.include_tasks": str(ROLE / "tasks" / name)}
+    if name != "remove.yml":
+        return [REQUEST, included]
+    before = {"ansible.builtin.include_tasks": str(ROLE / "tasks" / "unlabel.yml")}
+    return [REQUEST, {**before, "when": "'unlabel' in __kubernetes_node_request.steps"}, PLAN, included]
 
 
 def play(directory: Path, *tasks: str | Mapping[str, Any], **variables: Any) -> dict[str, Any]:
@@ -52,12 +60,12 @@ def play(directory: Path, *tasks: str | Mapping[str, Any], **variables: Any) -> 
         "hosts": "localhost",
         "connection": "local",
         "gather_facts": False,
-        "vars_files": [str(ROLE / "defaults" / "main.yml"), str(ROLE / "vars" / "main.yml")],
+        "vars_files": [str(ROLE / "defaults" / "main.yml")],
         "tasks": [
             name
             if isinstance(name, Mapping)
             else {
-                "block": [planning("main.yml"), {"ansible.builtin.include_tasks": str(ROLE / "tasks" / name)}],
+                "block": including(name),
                 "rescue": [{"ansible.builtin.debug": {"var": "ansible_failed_result.msg"}}],
                 "vars": {"kubernetes_node_state": "absent" if name == "remove.yml" else "present", **given},
             }
@@ -66,23 +74,26 @@ def play(directory: Path, *tasks: str | Mapping[str, Any], **variables: Any) -> 
     }
 
 
+SMI = 'result["ansible_facts"] = {"nvidia_smi": json.loads((directory / "smi.json").read_text())}'
+HOST = RECORD["gpu.fleet.managed_facts"] + 'result["gpu_operator"] = {}'
+
+
 def test_of_the_directory_on_a_node_only_what_was_recorded_is_removed(tmp_path: Path) -> None:
     # A directory that is given by a variable may be one of others.
     here, there = tmp_path / "manifests", tmp_path / "before"
     there.mkdir()
     (there / "of-another.yaml").touch()
-    env = mock_modules(tmp_path, RECORD)
+    env = mock_modules(tmp_path, {**RECORD, "gpu.fleet.nvidia_smi_facts": SMI, "gpu.fleet.host_facts": HOST})
     (tmp_path / "facts.json").write_text("{}")
     # As `-e kubernetes_node_apply=false` gives it.
     own = {"kubernetes_node_directory_host": "", "kubernetes_node_apply": "false"}
     mixed = plan(smi(split("3g.71gb")), node="gpu1")
 
     def written(directory: Path, profile: str) -> dict[str, Any]:
-        given = {**own, "kubernetes_node_directory": str(directory), "__kubernetes_node_host": {"gpu_operator": {}}}
-        (block,) = play(tmp_path, "files.yml", **given)["tasks"]
-        block["block"].insert(1, planning("configure.yml"))
-        facts = {"ansible.builtin.set_fact": {"nvidia_smi": smi(split(profile)), "cacheable": True}}
-        return {"block": [facts, {"gpu.fleet.managed_facts": {}}, block]}
+        (block,) = play(tmp_path, "files.yml", **own, kubernetes_node_directory=str(directory))["tasks"]
+        block["block"].insert(1, PLAN)
+        content = json.dumps(smi(split(profile)))
+        return {"block": [{"ansible.builtin.copy": {"content": content, "dest": f"{tmp_path}/smi.json"}}, block]}
 
     kept = {"ansible.builtin.command": {"argv": ["cp", f"{tmp_path}/record.json", f"{tmp_path}/recorded.json"]}}
     tasks = (written(there, "1g.18gb"), written(here, "3g.71gb"), kept, "remove.yml")
@@ -99,7 +110,7 @@ def test_of_the_directory_on_a_node_only_what_was_recorded_is_removed(tmp_path: 
 
 def test_what_a_node_has_recorded_is_removed_on_the_node_alone() -> None:
     tasks = yaml.safe_load((ROLE / "tasks" / "remove.yml").read_text())
-    by_record = [task for task in tasks if "__kubernetes_node_removal." in json.dumps(task)]
+    by_record = [task for task in tasks if "__kubernetes_node_plan." in json.dumps(task)]
     assert len(by_record) == 2
     assert not any("delegate_to" in task for task in by_record)
 

@@ -57,7 +57,8 @@ _HEARD = {
     "host": "gpu1",
     "hosts": ["gpu1"],
     "announced": [{"stdout": "FAIL: Xid 79; remedy reboot"}],
-    "joined": [{"node": "gpu1", "cluster": []}],
+    "clusters": [{"cluster": []}],
+    "found": [{"resources": [{"metadata": {"name": "gpu1"}}]}],
     "nodes": {"resources": [{"metadata": {"name": "gpu1"}}]},
 }
 _DRA = {"kubernetes_node_gpus_by": "dra_driver"}
@@ -325,8 +326,7 @@ _GPU = {**NVIDIA_SMI["gpus"][0], "minor_number": 0, "pci_bus_id": "00000000:18:0
 _DEVICES = [r"PCI\VEN_10DE&DEV_26B9&SUBSYS_185110DE&REV_A1\4&1B2C&0&0008"]
 STAGES: Mapping[str, Mapping[str, Mapping[str, Any] | Callable[[Any], Mapping[str, Any]]]] = {
     "backend_ai_agent": {
-        "plan": {},
-        "host": {"check_mode": False},
+        "plan": {"check_mode": False, "sessions": {"rc": 0}},
         "secrets": {"present": {}, "check_mode": False},
         "reported": {"log": {"stdout": _LOG}, "health": {"status": 200}},
     },
@@ -346,8 +346,11 @@ STAGES: Mapping[str, Mapping[str, Mapping[str, Any] | Callable[[Any], Mapping[st
         "result": lambda done: {"plan": done["request"].as_dict(), "verdict": _VERDICT, "host": "gpu1"},
     },
     "gpu_monitoring": {"plan": {}, "prometheus": {"dashboard": "{}"}},
-    "gpu_workload": {"plan": {}, "runs": {"engine": _ENGINE}},
-    "kubernetes_node": {"request": {"host": "gpu1"}, "cluster": {}, "plan": {"operator": {}}, "cap": _HEARD},
+    "gpu_workload": {"plan": {"check_mode": False, "engine": _ENGINE, "existing": {"results": []}}},
+    "kubernetes_node": {
+        **{"request": {"host": "gpu1"}, "cluster": {}, "cap": _HEARD},
+        "plan": {"gpus": {}, "managed": {"gpu_operator": {}}, "record": {}},
+    },
     "slurm_gres": {"plan": FIRST["slurm_gres"][1]},
     "windows_gpu": {
         "request": {},

@@ -108,7 +108,7 @@ FACTS: Mapping[str, Any] = {
     name.removeprefix("ansible_"): value for name, value in _HOST.modules()["host_facts"]["ansible_facts"].items()
 }
 FIRST: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "enroot": ("plan", {"readings": {}, "check_mode": False}),
+    **dict.fromkeys(("backend_ai_agent", "enroot"), ("plan", {"readings": {}, "check_mode": False})),
     "kubernetes_node": ("request", {"host": "gpu1"}),
     WINDOWS_ROLE: ("request", {}),
     "gpu_health": ("plan", {"check_mode": False, "facts_are_read": True, "is_converged": False, "toolkit": {}}),
@@ -138,7 +138,7 @@ def alone(role: str, given: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _first_plan(role: str, variables: Mapping[str, Any], given: Mapping[str, Any] | None = None) -> Plan:
     stage, found = FIRST.get(role, ("plan", given or {}))
-    if role in ("enroot", "slurm_gres"):
+    if role in ("backend_ai_agent", "enroot", "slurm_gres"):
         needs = PLANNERS[role].needs(variables) if not check_forms([role], variables, FILES.tables) else Needs()
         found = {**found, "readings": read(needs)}
     try:

@@ -127,7 +127,6 @@ WITHOUT_ORDER = {
     "roles/cuda/tasks/verify.yml": "compilers next to each other",
     "roles/cudnn/tasks/main.yml": "one step",
     "roles/nvidia_dcgm/tasks/main.yml": "one step",
-    "roles/gpu_workload/tasks/test.yml": "tests that need nothing of each other",
     "roles/nvidia_repository/tasks/main.yml": "repositories next to each other",
     "playbooks/accept.yml": "the rounds of the plan of all hosts",
     "playbooks/upgrade_tasks/check_node.yml": "hosts that read the state of a node",

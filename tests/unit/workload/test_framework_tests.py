@@ -37,25 +37,38 @@ SLICED: list[dict[str, Any]] = [
 ]
 
 
-def asked(
-    *tests: Mapping[str, Any], gpus: Any = None, state: str = "present", venvs: Any = (), **modes: str
-) -> tuple[Request, Host]:
-    """A request, with PyTorch where a test names no framework, and a host."""
-    variables = {
-        "gpu_workload_state": state,
+def variables(*tests: Mapping[str, Any], **given: str) -> dict[str, Any]:
+    """The variables of the role, with PyTorch where a test names no framework."""
+    return {
+        "gpu_workload_state": "present",
         "gpu_workload_tests": [{"framework": "pytorch", **test} for test in tests],
         "gpu_workload_container_mode": "auto",
         "gpu_workload_timeout": 300,
-        **modes,
+        **given,
     }
+
+
+def asked(
+    *tests: Mapping[str, Any], gpus: Any = None, state: str = "present", venvs: Any = (), **modes: str
+) -> tuple[Request, Host]:
+    """A request and a host."""
     record = {"data": {"virtualenvs": venvs}}
-    return Request.read(variables), Host({"manager": "apt"}, record, {"gpus": GPUS if gpus is None else gpus})
+    request = Request.read(variables(*tests, gpu_workload_state=state, **modes))
+    return request, Host({"manager": "apt"}, record, {"gpus": GPUS if gpus is None else gpus})
 
 
 def plan(*tests: Mapping[str, Any], **given: Any) -> dict[str, Any]:
     """The plan as the tasks read it, with how the tests are run."""
     request, host = asked(*tests, **given)
     return {**planned_for(request, host).as_dict(), "tests": runs(request, host)}
+
+
+def planned_by_role(*tests: Mapping[str, Any], check_mode: bool = False, **found: Any) -> Any:
+    """What the role's first stage makes of these tests, and of what it has asked for."""
+    facts = {"gpu_fleet_managed": {}, "os_family": "Debian", "distribution": "Debian", "distribution_version": "13"}
+    facts |= {"distribution_major_version": "13"}
+    given = {"check_mode": check_mode, **found}
+    return PLANNER.stages["plan"](variables(*tests), facts, given)
 
 
 def later(stage: str, **found: Any) -> Any:
@@ -100,7 +113,7 @@ def test_devices_that_cuda_can_use(test: Mapping[str, Any], gpus: Any, expected:
 def test_environments(test: Mapping[str, Any], name: str, interpreter: str) -> None:
     (planned,) = plan(test)["tests"]
     assert (planned["name"], planned["argv"][0]) == (name, interpreter)
-    assert planned["runs_in"] == ("container" if "image" in test else "host")
+    assert bool(planned["image"]) is ("image" in test)
 
 
 @pytest.mark.parametrize(
@@ -382,13 +395,11 @@ def test_a_reason_is_one_line_whatever_the_image_prints() -> None:
 
 
 def test_what_the_tasks_refuse_later() -> None:
+    made = [{"virtualenv": path, "requirements": ["torch"]} for path in ("/opt/a", "/opt/b")]
+    asked_for = planned_by_role(*made)
+    assert asked_for.readings["existing"][1] == ("stat", {"path": "/opt/b", "get_checksum": False})
     found = {"results": [{"stat": {"exists": True}}, {"stat": {"exists": False}}]}
-    paths = ["/opt/a", "/opt/b"]
-    assert later("environments", paths=paths).readings["found"][1] == (
-        "stat",
-        {"path": "/opt/b", "get_checksum": False},
-    )
-    [existing] = later("environments", paths=paths, found=found).refusals
+    [existing] = planned_by_role(*made, existing=found).refusals
     assert existing.startswith("/opt/a exists and was not created by this role; use another virtualenv")
     results = [
         {"item": {"name": "PyTorch of /opt/a"}, "msg": "ERROR: No matching distribution found for no-such"},
@@ -420,10 +431,26 @@ def test_packages_that_are_missing(manager: str, packages: Any, missing: list[st
     assert planned_for(asked({})[0], Host({"manager": manager})).as_dict()["would"] == ""
 
 
+def test_how_tests_are_run_is_known_before_the_first_change() -> None:
+    tests = [{}, {"image": "torch", "archive": "/srv/torch.tar"}, {"image": "torch:2", "archive": "/srv/torch.tar"}]
+    asked_for = planned_by_role(*tests)
+    assert asked_for.readings["engine"] == ("community.docker.docker_host_info", {"images": True})
+    found = planned_by_role(*tests, existing={"results": []}, engine={"msg": "no engine"}).tasks
+    assert [one["number"] for one in found["in_containers"]] == [1, 2] and found["archives"] == ["/srv/torch.tar"]
+    assert [one["number"] for one in found["on_host"]] == [0]
+    assert {one["pull"] for one in found["in_containers"]} == {"never"}
+    assert "engine" not in planned_by_role(*tests, check_mode=True).readings
+    # A container whose image was not loaded prints nothing, and results are in the order of the variable.
+    runs_of = [{"item": one, "msg": "No such image"} for one in found["in_containers"]]
+    runs_of += [{"item": one, "rc": 1} for one in found["on_host"]]
+    judged_by_role = later("results", runs=runs_of, loaded=[{"item": "/srv/torch.tar", "msg": "no space left"}])
+    assert [line.rpartition(": ")[2] for line in judged_by_role["reasons"]] == ["no output", *["no space left"] * 2]
+
+
 @pytest.mark.parametrize(
     ("run", "output"),
     [
-        ({"container": {"Output": "of the container"}, "msg": "other"}, "of the container"),
+        ({"container": {"Output": "of the container"}, "msg": "other", "status": 1}, "of the container"),
         ({"stdout": "", "stderr": "no such file", "rc": 2}, "no such file"),
         ({"container": None, "msg": "the engine does not respond"}, "the engine does not respond"),
         ({"rc": 1}, "no output"),
@@ -431,5 +458,11 @@ def test_packages_that_are_missing(manager: str, packages: Any, missing: list[st
 )
 def test_what_a_run_printed(run: Mapping[str, Any], output: str) -> None:
     (test,) = plan({})["tests"]
-    found = later("verdict", run=run, test=test)
-    assert found["verdict"]["reasons"] == [f"PyTorch of python3: the test printed no result: {output}"]
+    if "container" in run:
+        test = {**test, "image": "torch"}
+    found = later("results", runs=[{**run, "item": test}], loaded=[])
+    assert (
+        found["reasons"]
+        == found["results"][0]["reasons"]
+        == [f"PyTorch of python3: the test printed no result: {output}"]
+    )

@@ -17,6 +17,8 @@ from ..._kubernetes_drain import review
 from .dra import dra_driver
 from .plan import DRA_DRIVER, ENVVAR, NONE, OF_CDI, PLUGIN_LABEL, Request
 
+FIELD_MANAGER = "gpu-fleet"
+"""By server-side apply the labels that are no longer in the manifest are removed, labels of others are kept."""
 _RESOURCES = {
     "ClusterRole": "clusterroles",
     "ClusterRoleBinding": "clusterrolebindings",

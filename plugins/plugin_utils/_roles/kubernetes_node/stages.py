@@ -15,9 +15,9 @@ from typing import Any
 
 from ..._gpu_operator import OnHost, host_refusals
 from ..._kubernetes_cap import Heard, held_taints
-from ..._kubernetes_drain import at_node, denied, explain_failure, taint_patch
-from ..._planning.contract import Outlook, Plan, RolePlanner
-from .manifests import Manifest, manifests, reviews, unapplied, variant
+from ..._kubernetes_drain import at_node, denied, explain_failure, gets_taint, is_missing, taint_patch
+from ..._planning.contract import Ask, Outlook, Plan, Reading, RolePlanner, unread
+from .manifests import FIELD_MANAGER, Manifest, manifests, reviews, unapplied, variant
 from .plan import OTHERS, Request, device_list_strategy, labels, mig_strategy, node_refusals
 
 KUBERNETES_NODE = "kubernetes_node"
@@ -25,6 +25,12 @@ ANNOUNCE, APPLY, RECORD, REMOVE, UNLABEL, WRITE = "announce", "apply", "record",
 """Steps: the taint of the verdict, manifests to the cluster and into the record of the node, and their removal."""
 _CONTROLLER = "localhost"
 _PREFIX = f"{KUBERNETES_NODE}_"
+_INFO, _APPLY = "kubernetes.core.k8s_info", "kubernetes.core.k8s"
+# Most of the list of all nodes, and nobody counts it.
+_UNCOUNTED = ("status", "metadata.managedFields", "metadata.annotations")
+_GPUS: Reading = ("gpu.fleet.nvidia_smi_facts", {"gather_subset": ["hardware", "mig"]})
+_MANAGED: Reading = ("gpu.fleet.host_facts", {"gather": ["managed"]})
+_RECORD: Reading = ("gpu.fleet.managed_facts", {})
 
 
 @dataclass(frozen=True)
@@ -79,7 +85,6 @@ def plan(request: Request, host: Host) -> Plan:
             "labels": of_node,
             "taint": request.parsed_taint,
             "manifests": [asdict(each) for each in objects],
-            "reviews": list(reviews(objects)),
             "files": files,
             # Also files of another strategy, and of a directory that was declared before.
             "recorded": list(dict.fromkeys([*host.recorded, *files])),
@@ -96,15 +101,14 @@ def _request(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Map
     directory_host = request.directory_host or str(given["host"])
     steps = {
         ANNOUNCE: request.is_present and request.applies and request.announces,
-        WRITE: request.is_present,
         UNLABEL: not request.is_present and request.applies,
-        REMOVE: not request.is_present,
     }
     return Plan(
         refusals=request.refusals,
         steps=tuple(step for step, is_due in steps.items() if is_due),
         tasks={
             "environment": request.environment,
+            "field_manager": FIELD_MANAGER,
             "directory_host": directory_host,
             "becomes": directory_host != _CONTROLLER,
             "file": posixpath.join(request.directory, request.node_file),
@@ -113,34 +117,48 @@ def _request(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Map
     )
 
 
-def _cluster(variables: Mapping[str, Any], _facts: Mapping[str, Any], _given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """How the cluster is reached, for what needs no other variable."""
-    return {"environment": Request.read(variables).environment}
+def _cluster(variables: Mapping[str, Any], _facts: Mapping[str, Any], _given: Mapping[str, Any]) -> Plan:
+    """How the cluster is reached, for what needs no other variable than the cap."""
+    request = Request.read(variables)
+    # Hosts with the same `cluster` are of the same one.
+    found = {"environment": request.environment, "cluster": [variables[f"{_PREFIX}api_host"], request.environment]}
+    return Plan(refusals=tuple(filter(None, [request.cap.refusal])), tasks=found)
 
 
-def _cap(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
+def _cap(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan | Ask:
     """Why hosts of the play get no taint, by name: `held`.
 
-    Of the hosts in `hosts`, `announced` has what the health check has printed and `joined` what the stage `check` has
-    returned, each empty where it did not run. `nodes`: all of the cluster of `host`.
+    Of the hosts in `hosts`, `announced` has what the health check has printed, `clusters` what the stage of that name
+    has returned, and `found` the node, each empty where it did not run. The cluster of `host` is counted.
     """
+    hosts = zip(given["hosts"], given["announced"], given["clusters"], given["found"], strict=True)
     heard = [
-        Heard(str(host), str(joined["node"]), str(printed.get("stdout") or ""), joined["cluster"])
-        for host, printed, joined in zip(given["hosts"], given["announced"], given["joined"], strict=True)
-        if printed and joined.get("node")
+        Heard(str(host), str(nodes[0]["metadata"]["name"]), str(printed.get("stdout") or ""), reached["cluster"])
+        for host, printed, reached, found in hosts
+        if printed and (nodes := found.get("resources"))
     ]
-    cap = Request.read(variables).cap
-    held = {} if cap.refusal else held_taints(cap, given["nodes"], heard, str(given["host"]))
+    if not any(gets_taint({}, one.line) for one in heard):
+        return Plan(tasks={"held": {}})
+    asked = unread(given, {"nodes": (_INFO, {"kind": "Node", "hidden_fields": [*_UNCOUNTED]})})
+    if asked:
+        return asked
+    held = held_taints(Request.read(variables).cap, given["nodes"], heard, str(given["host"]))
     more = f" (and {len(held) - 1} more)" if len(held) > 1 else ""
+    return Plan(warnings=tuple(f"{first}{more}" for first in list(held.values())[:1]), tasks={"held": held})
+
+
+def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan | Ask:
+    """Labels and manifests, or the recorded manifests that are removed, and their directories."""
+    request = Request.read(variables)
+    asked = unread(given, {"gpus": _GPUS, "managed": _MANAGED} if request.is_present else {"record": _RECORD})
+    if asked:
+        return asked
+    if request.is_present:
+        return plan(request, Host.of(facts, given["managed"]["gpu_operator"]))
+    files = list(_recorded(facts, KUBERNETES_NODE).get("files") or ())
     return Plan(
-        refusals=tuple(filter(None, [cap.refusal])),
-        warnings=tuple(f"{first}{more}" for first in list(held.values())[:1]),
-        tasks={"held": held},
+        steps=(REMOVE,), tasks={"files": files, "directories": list(dict.fromkeys(map(posixpath.dirname, files)))}
     )
-
-
-def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
-    return plan(Request.read(variables), Host.of(facts, given["operator"]))
 
 
 def _refusals(variables: Mapping[str, Any], facts: Mapping[str, Any], outlook: Outlook) -> tuple[str, ...]:
@@ -153,20 +171,34 @@ def _refusals(variables: Mapping[str, Any], facts: Mapping[str, Any], outlook: O
     return tuple(node_refusals(request, gpus["gpus"], known, strategies))
 
 
-def _check(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
-    """Refuses a node that the cluster does not have, and an account that may not apply the manifests."""
-    name = str(variables[f"{_PREFIX}name"])
-    replies = given.get("reviews") or {}
-    missing = (
-        f"the cluster has no node {name}; join it first, or set kubernetes_node_name to its name in `kubectl get nodes`"
+def _check(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan | Ask:
+    """Refuses a node that the cluster does not have, and `manifests` that the account may not apply, or others own.
+
+    Applied to a name that does not exist, it would be a node without a kubelet.
+    """
+    name, of = str(variables[f"{_PREFIX}name"]), [Manifest(**each) for each in given["manifests"]]
+    options = {"apply": True, "server_side_apply": {"field_manager": FIELD_MANAGER}}
+    # Dry runs of the API server, which replies to the questions and stores nothing.
+    asks: tuple[dict[str, Reading], ...] = (
+        {"node": (_INFO, {"kind": "Node", "name": name}), "reviews": (_APPLY, {"definition": list(reviews(of))})},
+        {"applied": (_APPLY, {"definition": [one.body for one in of], **options})},
     )
-    return Plan(
-        (
-            *([] if given["resources"] else [at_node(name, missing)]),
-            *([explain_failure(replies, name, _PREFIX)] if denied(replies) else []),
-        ),
-        # Hosts with the same ones are of the same cluster.
-        tasks={"node": name, "cluster": [str(variables[f"{_PREFIX}api_host"]), Request.read(variables).environment]},
+    for each in asks:
+        asked = unread(given, each)
+        if asked:
+            return asked
+        refusals = _explained(name, *(given[one] for one in each))
+        if refusals:
+            return Plan(refusals)
+    return Plan()
+
+
+def _explained(name: str, *results: Mapping[str, Any]) -> tuple[str, ...]:
+    """Why these results are of no use, empty where they are."""
+    return tuple(
+        explain_failure(one, name, _PREFIX)
+        for one in results
+        if is_missing(one) or denied(one) or any(each.get("failed") for each in one.get("results") or (one,))
     )
 
 
@@ -175,26 +207,25 @@ def _taint(_variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapp
     return {"patch": list(taint_patch(given["resources"], str(given["announced"])))}
 
 
-def _verify(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
-    """Refuses a cluster that has something else than the plan; `read` are results of k8s_info."""
-    objects = [each for result in given["read"] for each in result["resources"]]
-    found = list(unapplied([Manifest(**each) for each in given["manifests"]], given["taint"], objects))
+def _verify(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan | Ask:
+    """Refuses a cluster that has something else than the `manifests` and the taint."""
+    name, of = str(variables[f"{_PREFIX}name"]), [Manifest(**each) for each in given["manifests"]]
+    asked = unread(given, {"read": [(_INFO, _named(one.body)) for one in of]})
+    if asked:
+        return asked
+    refusals = _explained(name, given["read"])
+    if refusals:
+        return Plan(refusals)
+    objects = [each for result in given["read"]["results"] for each in result["resources"]]
+    found = list(unapplied(of, Request.read(variables).parsed_taint, objects))
     text = f"the cluster did not accept the manifests: {'; '.join(found)}"
-    return Plan((at_node(str(variables[f"{_PREFIX}name"]), text),) if found else ())
+    return Plan((at_node(name, text),) if found else ())
 
 
-def _failure(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
-    """Explains the failed `result` of a task about the cluster."""
-    result: Mapping[str, Any] = given["result"]
-    # What a stage has refused stands as it is.
-    message = str(result.get("msg") or "").removeprefix(f"{given['host']}: ")
-    return Plan((explain_failure({**result, "msg": message}, str(variables[f"{_PREFIX}name"]), _PREFIX),))
-
-
-def _removal(_variables: Mapping[str, Any], facts: Mapping[str, Any], _given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The recorded manifests, and their directories."""
-    files = list(_recorded(facts, KUBERNETES_NODE).get("files") or ())
-    return {"files": files, "directories": list(dict.fromkeys(map(posixpath.dirname, files)))}
+def _named(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The object of a manifest, as k8s_info takes it."""
+    metadata = {name: body["metadata"][name] for name in ("name", "namespace") if name in body["metadata"]}
+    return {"api_version": body["apiVersion"], "kind": body["kind"], **metadata}
 
 
 PLANNER = RolePlanner(
@@ -207,8 +238,6 @@ PLANNER = RolePlanner(
         "check": _check,
         "taint": _taint,
         "verify": _verify,
-        "failure": _failure,
-        "removal": _removal,
     },
     others=OTHERS,
     reads=("kubernetes_node_api_host", "kubernetes_node_directory", "kubernetes_node_name"),
