@@ -81,10 +81,10 @@ options:
         version, V(secrets), what may have a password, V(restart), whether the engine is restarted and why,
         V(containers), those to remove, V(images), those to load and to pull, and V(failed), which explains failures of
         the engine.
-      - V(nvidia_container_toolkit) has V(units), the plan with the units that refresh the CDI specification, which
-        after the installation refuses another version, V(docker) and V(embedded), what an engine gets, V(generated),
-        the plan with the specification that C(nvidia-ctk) generates, V(record), what the role records, which refuses a
-        specification of other GPUs, and V(smoke) and V(seen), containers of the smoke test and what they saw.
+      - V(nvidia_container_toolkit) has V(generated), the plan with the specification that C(nvidia-ctk) generates,
+        V(record), what the role records, which refuses a specification of other GPUs, and V(smoke) and V(seen),
+        containers of the smoke test and what they saw. Its plan needs C(step) in O(facts), V(first), V(installed) or
+        V(refresh), to ask for what the host has.
       - V(enroot) has V(request), which refuses variables before the host is read, and V(plugin), the line of
         C(plugstack.conf).
       - V(gpu_containers) has V(host), the plan with what the engines list, V(failed), which explains failures of the
