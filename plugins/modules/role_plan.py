@@ -90,9 +90,9 @@ options:
       - V(gpu_containers) has V(host), the plan with what the engines list, V(failed), which explains failures of the
         engines, V(containers), the options of containers, and V(record), what the role records, and which containers
         are not as declared.
-      - V(gpu_health) has V(request), the plan of the verdict alone, which needs no facts, V(engine), how the container
-        is run, V(proof), what it has shown, V(result), the fact C(gpu_health_result) with its files, and V(report),
-        what is printed about it.
+      - V(gpu_health) has V(engine), how the container is run, V(proof), what it has shown, V(result), the fact
+        C(gpu_health_result) with its files and what is printed about it, and V(evidence), the files of a fault that are
+        fetched. C(is_alone) in O(facts) is the plan of the verdict alone, which needs no facts.
       - V(gpu_monitoring) has V(prometheus), the files for the host of Prometheus.
       - V(gpu_state) has V(follow_up), what comes after a run of its module, V(hooks), the hooks of a change, and
         V(hooked), which refuses a host on which hooks have failed.
