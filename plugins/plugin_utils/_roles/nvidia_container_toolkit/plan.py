@@ -213,8 +213,8 @@ def unit_commands(kernel: str) -> list[list[str]]:
 class HostFacts:
     """What is known about the host. `refresh` is None before it was read; then the record decides.
 
-    `coming` are engines that another role is about to install or to upgrade. `programs` are those of NVIDIA's runtime,
-    `written` what K3s and RKE2 have written; none before they were looked for.
+    `coming` are engines that another role is about to install or to upgrade. `programs` are NVIDIA's runtime and its
+    hook, `written` what K3s and RKE2 have written; none before they were looked for.
     """
 
     uses_apt: bool = True

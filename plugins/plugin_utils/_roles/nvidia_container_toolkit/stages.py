@@ -359,7 +359,7 @@ def _readings(planned: Plan, decided: ToolkitPlan, is_first: bool) -> dict[str, 
         options = {"cdi": planned.tasks["engine_cdi"], "default": planned.tasks["default_runtime"]}
         if "containerd" in [one.name for one in decided.engines]:
             found["containerd"] = ("gpu.fleet.containerd_runtime", options)
-        # Scripts of the packages reload systemd, as those of the predecessors do: containers may lose their GPUs.
+        # Scripts of the packages reload systemd, and containers may lose their GPUs.
         if planned.tasks["changes_packages"]:
             found["reload"] = ("gpu.fleet.systemd_reload", {})
     return found
