@@ -213,6 +213,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             "plan": plan,
             "prediction": observation.prediction,
             "health": observation.health,
+            "report": observation.report,
         }
 
     def _wrong_names(self, variables: Mapping[str, Any]) -> list[str]:
@@ -329,6 +330,7 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             if not verdict.get("failed"):
                 request = gpu_health.Request.read(values)
                 found.health = gpu_health.result(request, plan.as_dict(), plain(verdict))
+                found.report = gpu_health.report(found.health, self._task.check_mode, names)
                 found.warnings += verdict.get("warnings", [])
                 if not gpu_health.has_report(found.health):
                     found.settled.append("gpu_health")
@@ -350,6 +352,7 @@ class _Observation:
     warnings: list[Any] = field(default_factory=list)
     prediction: dict[str, Any] | None = None
     health: dict[str, Any] | None = None
+    report: dict[str, Any] | None = None
 
 
 def _unprinted(read: Mapping[str, Any]) -> dict[str, Any]:

@@ -360,6 +360,12 @@ health:
   returned: when O(roles) is given
   type: dict
   sample: null
+report:
+  description:
+    - What the role reports of RV(health), and why it refuses the host; V(null) where the GPUs were not judged.
+  returned: when O(roles) is given
+  type: dict
+  sample: null
 """
 
 from typing import Any

@@ -77,22 +77,20 @@ options:
         V(configured), its files and its record, V(failure), what a rollback restores, V(activation), whether the driver
         has to be loaded, V(reboot), which refuses a reboot that does not load it, V(persistence), which refuses GPUs
         that are not kept initialised, V(removal), and V(in_use), which refuses a removal while GPUs are in use.
-      - V(docker) has V(host), the plan with users and package lists, which after the installation refuses another
-        version, V(secrets), what may have a password, V(restart), whether the engine is restarted and why,
+      - V(docker) has V(secrets), what may have a password, V(restart), whether the engine is restarted and why,
         V(containers), those to remove, V(images), those to load and to pull, and V(failed), which explains failures of
-        the engine.
-      - V(nvidia_container_toolkit) has V(units), the plan with the units that refresh the CDI specification, which
-        after the installation refuses another version, V(docker) and V(embedded), what an engine gets, V(generated),
-        the plan with the specification that C(nvidia-ctk) generates, V(record), what the role records, which refuses a
-        specification of other GPUs, and V(smoke) and V(seen), containers of the smoke test and what they saw.
+        engines. With C(asks) in O(facts) its plan asks for users and package lists.
+      - V(nvidia_container_toolkit) has V(generated), the plan with the specification that C(nvidia-ctk) generates,
+        V(record), what the role records, which refuses a specification of other GPUs, and V(smoke) and V(seen),
+        containers of the smoke test and what they saw. Its plan needs C(step) in O(facts), V(first), V(installed) or
+        V(refresh), to ask for what the host has.
       - V(enroot) has V(request), which refuses variables before the host is read, and V(plugin), the line of
         C(plugstack.conf).
-      - V(gpu_containers) has V(host), the plan with what the engines list, V(failed), which explains failures of the
-        engines, V(containers), the options of containers, and V(record), what the role records, and which containers
-        are not as declared.
-      - V(gpu_health) has V(request), the plan of the verdict alone, which needs no facts, V(engine), how the container
-        is run, V(proof), what it has shown, V(result), the fact C(gpu_health_result) with its files, and V(report),
-        what is printed about it.
+      - V(gpu_containers) has V(host), the plan with what the engines list, or after the change what the role records
+        and which containers are not as declared, and V(containers), the options of containers.
+      - V(gpu_health) has V(engine), how the container is run, V(proof), what it has shown, V(result), the fact
+        C(gpu_health_result) with its files and what is printed about it, and V(evidence), the files of a fault that are
+        fetched. C(is_alone) in O(facts) is the plan of the verdict alone, which needs no facts.
       - V(gpu_monitoring) has V(prometheus), the files for the host of Prometheus.
       - V(gpu_state) has V(follow_up), what comes after a run of its module, V(hooks), the hooks of a change, and
         V(hooked), which refuses a host on which hooks have failed.

@@ -242,7 +242,7 @@ def test_a_role_includes_of_others_only_what_they_offer(path: Path) -> None:
 @pytest.mark.parametrize("path", TASK_FILES, ids=str)
 def test_a_role_observes_the_host_where_it_plans(path: Path) -> None:
     """By role_plan, which reads nothing where the playbook has; not by a task that is skipped there."""
-    alone = {"common/tasks/main.yml", "nvidia_container_toolkit/tasks/refresh_cdi.yml", "windows_gpu/tasks/refuse.yml"}
+    alone = {"common/tasks/main.yml", "windows_gpu/tasks/refuse.yml"}
     found = [
         task["name"]
         for task in _tasks(yaml.safe_load((ROOT / path).read_text(encoding="utf-8")) or ())

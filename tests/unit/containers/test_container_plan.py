@@ -636,6 +636,9 @@ def test_a_container_with_a_new_token_is_started_again() -> None:
     assert planned["options"]["new"]["entrypoint"] == '["sh", "-c"]'
 
 
+BEFORE: Mapping[str, Any] = {"steps": ["record"], "obsolete": {}, "obsolete_tokens": [], "token_directory": "/x"}
+
+
 def test_the_record_follows_what_was_removed() -> None:
     path = "/etc/gpu-fleet-jupyter/old"
     host = known(docker=DOCKER, recorded=record(tokens=["old"]))
@@ -646,9 +649,9 @@ def test_the_record_follows_what_was_removed() -> None:
         ([{"item": path}], [], ["old"]),
         ([], [path], ["old"]),
     ):
-        found = stage("record", variables(), host, removed=removed, obsolete_tokens=obsolete, obsolete={})
+        found = stage("host", variables(), host, removed=removed, before={**BEFORE, "obsolete_tokens": obsolete})
         assert found["is_known"]
         assert (found["state"], found["data"].get("tokens", [])) == ("present" if tokens else "absent", tokens)
     there = {**toolkit(), "runtimes": {"docker": {"installed": True}}}
     host = known(container_toolkit=there, recorded=record(("docker", "training", "1")))
-    assert not stage("record", variables(), host, removed=[], obsolete_tokens=[], obsolete={})["is_known"]
+    assert not stage("host", variables(), host, removed=[], before=BEFORE)["is_known"]

@@ -88,7 +88,7 @@ def plan(
     **variables: Any,
 ) -> dict[str, Any]:
     """The plan of an observed host."""
-    return stage("host", system, packages, facts, **variables)
+    return stage("plan", system, packages, {"asks": True, **(facts or {})}, **variables)
 
 
 @pytest.mark.parametrize(
@@ -460,9 +460,9 @@ PROXY = {"http-proxy": "http://robot:s3cret@proxy.example:3128"}
 
 
 def test_only_the_stage_with_secrets_has_a_password_or_a_digest_that_depends_on_it() -> None:
-    stages = ("plan", "host", "restart", "images")
+    stages = ("plan", "restart", "images")
     nothing = {"preview": {"differs": False}, "state": {"reason": ""}, "reload": {}, "drop_in": {"stat": {}}}
-    found = {**NO_CHANGE, "changes_proxy": True, "listing": {"rc": 1}, "shims": {"rc": 1}}
+    found = {**NO_CHANGE, "asks": True, "changes_proxy": True, "listing": {"rc": 1}, "shims": {"rc": 1}}
 
     def given(name: str, password: str) -> dict[str, Any]:
         return stage(
@@ -481,8 +481,8 @@ def test_only_the_stage_with_secrets_has_a_password_or_a_digest_that_depends_on_
     assert secrets["passwords"] == {"r.example": "s3cret"}
     for name in ("secrets", "drop_in"):
         assert "s3cret" in secrets[name] and secrets[name] != given("secrets", "another")[name]
-    assert given("host", "s3cret")["needs_secrets"] is True
-    assert given("host", "s3cret")["record"]["data"]["daemon_options"]["proxies"] == {
+    assert given("plan", "s3cret")["needs_secrets"] is True
+    assert given("plan", "s3cret")["record"]["data"]["daemon_options"]["proxies"] == {
         "http-proxy": "http://***@proxy.example"
     }
     assert stage("secrets", docker_daemon_options={"debug": True})["secrets"] == ""
@@ -490,8 +490,7 @@ def test_only_the_stage_with_secrets_has_a_password_or_a_digest_that_depends_on_
 
 def test_a_password_in_the_address_of_a_mirror_is_in_the_stage_with_secrets_alone() -> None:
     mirror: dict[str, Any] = {"docker_repository_url": "https://robot:s3cret@mirror.example/docker"}
-    for name in ("plan", "host"):
-        assert "s3cret" not in str(stage(name, ROCKY, **mirror))
+    assert "s3cret" not in str(plan(ROCKY, **mirror))
     repository = stage("secrets", ROCKY, **mirror)["repository"]
     assert repository["url"].startswith("https://robot:s3cret@mirror.example/docker/centos/9/")
     for user in ("", "robot:s3cret@", "other@"):
@@ -584,7 +583,7 @@ def test_tasks_that_there_is_work_for(
     task_files: list[str],
     changes: list[str] | None,
 ) -> None:
-    found = stage("host", packages=packages, facts=facts, **variables)
+    found = plan(packages=packages, facts=facts, **variables)
     assert found["task_files"] == in_order(task_files)
     if changes is not None:
         assert [" ".join([one["name"], *([one["pin"]] if "pin" in one else [])]) for one in found["changes"]] == changes
@@ -602,7 +601,7 @@ def test_tasks_that_there_is_work_for(
 def test_check_mode_predicts_packages_and_repairs(
     packages: dict[str, str], record: dict[str, Any], is_predicted: bool, check_mode: bool
 ) -> None:
-    found = stage("host", packages=packages, facts={"record": record, "check_mode": check_mode})
+    found = plan(packages=packages, facts={"record": record, "check_mode": check_mode})
     assert found["is_predicted"] is (is_predicted and check_mode)
     assert ("Would install docker.io" in found["report"]) is (check_mode and not packages)
 

@@ -49,7 +49,11 @@ def _run(host: Path, distribution: str, is_recorded: bool = False, **variables: 
     """Run the tasks, or those that undo what a run has recorded; the paths of the plan are below a directory."""
     record = {"data": {"runtimes": [distribution]}} if is_recorded else {}
     given = {"runtimes": [distribution], "state": "absent" if is_recorded else "present", **variables}
-    plan = json.dumps(stage("plan", given, facts(record=record))["unconfigure" if is_recorded else "configure"])
+    there = [path for path in (host / "lib").rglob("*") if path.name in ("config.toml", "manifests")]
+    written = {"files": [{"path": f"/var/lib/rancher/{path.relative_to(host / 'lib')}"} for path in there]}
+    planned = stage("plan", given, facts(record=record), step="first", units={}, old={}, written=written)
+    assert planned["refusals"] == [], planned["refusals"]
+    plan = json.dumps(planned["unconfigure" if is_recorded else "configure"])
     paths = {"/var/lib/rancher": "lib", "/etc/rancher": "etc", "/usr/bin/nvidia-c": "nvidia-c"}
     for path, below in paths.items():
         plan = plan.replace(path, f"{host}/{below}")
@@ -94,7 +98,7 @@ def test_it_is_restarted_once_and_has_the_runtime(distribution: str, tmp_path: P
 def test_the_record_has_what_they_must_have_read() -> None:
     """A run that was interrupted before the restart leaves drift behind, as with the other engines."""
     given = {"runtimes": ["docker", "k3s", "rke2", "crio"]}
-    recorded = stage("record", given, facts(""), programs={}, crio={})["units"]
+    recorded = stage("record", given, facts(""), cuda={}, crio={})["units"]
     embedded = ["k3s.service", "k3s-agent.service", "rke2-server.service", "rke2-agent.service"]
     assert list(recorded) == ["crio.service", *embedded]
     for name in embedded:

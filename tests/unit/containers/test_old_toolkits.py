@@ -96,17 +96,7 @@ CONTAINERS_AND_VOLUMES = [
 def test_the_role_removes_what_depends_on_the_plugin(
     installed: str, arguments: tuple[str, ...], expected: list[str], docker: Path, tmp_path: Path
 ) -> None:
-    files = [tmp_path / "sources.list.d/nvidia-docker.list", tmp_path / "keyrings/nvidia-docker.gpg"]
-    for path in files:
-        path.parent.mkdir()
-        path.touch()
-    (files[0].parent / "debian.list").touch()
-    # The directory of the third is that of another distribution.
-    planned = stage("plan", host=facts("", {"docker.io": "26.1", installed: "1"}))
-    plan = {
-        **planned,
-        "find_old_files": ["ls", "--directory", *map(str, files), str(tmp_path / "yum.repos.d/nvidia-docker.repo")],
-    }
+    plan = stage("plan", host=facts("", {"docker.io": "26.1", installed: "1"}))
     play = {
         "hosts": "all",
         "connection": "local",
@@ -118,15 +108,9 @@ def test_the_role_removes_what_depends_on_the_plugin(
         },
         "tasks": [
             {"ansible.builtin.include_tasks": str(TASKS / f"{name}.yml")}
-            for name in (
-                "remove_old_files",
-                *(one["name"] for one in planned["changes"] if one["name"] == "remove_old_volumes"),
-            )
+            for name in (one["name"] for one in plan["changes"] if one["name"] == "remove_old_volumes")
         ],
     }
     output = run_play(tmp_path, play, *arguments)
     assert (docker.read_text().splitlines() if docker.exists() else []) == expected
-    assert [path.exists() for path in files] == [bool(arguments)] * 2
-    assert (files[0].parent / "debian.list").exists()
     assert (f"Would remove {installed}" in output) is bool(arguments)
-    assert "Skipped" not in output

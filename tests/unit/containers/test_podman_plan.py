@@ -4,7 +4,7 @@
 """The plan of declared containers of podman, from what podman of three ages has printed.
 
 fixtures/podman/VERSION.json is of a host of tests/system/test_engines.py on which the role has run the containers of
-declared_vars.yml: what the commands of roles/gpu_containers/tasks/lists.yml print there.
+declared_vars.yml: what the commands of its stage `host` print there.
 """
 
 from __future__ import annotations
@@ -15,10 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_containers.engines import (
-    qualified_image,
-    run_errors,
-)
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.docker.images import run_errors
+from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_containers.engines import qualified_image
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_containers.plan import DECLARATION
 
 from tests.unit.containers.test_container_plan import (

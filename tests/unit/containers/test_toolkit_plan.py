@@ -73,7 +73,7 @@ def refresh_of(host: dict[str, Any]) -> Refresh | None:
     read = {"rc": 2} if found["modules"] is None else {"rc": 0, "stdout": found["modules"]}
     files = {"files": [{"path": path} for path in found["files"]]}
     return replace(
-        Refresh.of(files, {"results": [{"stdout": found["environment"]}, read]}), result=str(found["result"])
+        Refresh.of(files, {"results": [{"stdout": found["environment"]}, read, {}]}), result=str(found["result"])
     )
 
 
@@ -91,7 +91,7 @@ def stage(
 ) -> dict[str, Any]:
     """What a stage of the planner finds."""
     on = host or facts()
-    result = PLANNER.stages[name](named(request or {}), known(on), {"refresh": {}, "check_mode": False, **found})
+    result = PLANNER.stages[name](named(request or {}), known(on), {"read": {}, "check_mode": False, **found})
     assert isinstance(result, (Plan, dict))
     plain: dict[str, Any] = result.as_dict() if isinstance(result, Plan) else as_lists(result)
     return plain
@@ -181,7 +181,7 @@ def test_the_task_that_generates_warns_of_units_that_do_not() -> None:
     refresh = {"files": ETC_UNITS, "output": "", "modules": UBUNTU, "result": ""}
     read: dict[str, Any] = {"made": {"rc": 0, "stdout": "devices: []"}, "spec": {"failed": True, "msg": "not found"}}
     ended = {"stdout": "exec-condition\n"}
-    found = stage("generated", host=facts("1.18.2"), refresh=refresh, units_failed=True, ended=ended, **read)
+    found = stage("generated", host=facts("1.18.2"), read={"refresh": refresh}, units_failed=True, ended=ended, **read)
     (warning,) = found["warnings"]
     assert "its result is exec-condition; the role generates /etc/cdi/nvidia.yaml itself, run it again" in warning
     assert (found["content"], found["differs"], found["spec_file"]) == ("devices: []\n", True, "/etc/cdi/nvidia.yaml")

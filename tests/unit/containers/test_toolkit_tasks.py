@@ -60,6 +60,7 @@ def text(content: str) -> dict[str, Any]:
     return {**DONE, "content": base64.b64encode(content.encode()).decode()}
 
 
+SPECIFICATION = {**DONE, "stat": {"exists": True, "isdir": False, "checksum": "1234"}}
 CONFIG = text("/nvidia-container-runtime runtimes = []")
 
 
@@ -125,7 +126,8 @@ def role(directory: Path, case: Case) -> Calls:
     known = {
         **dict.fromkeys((*MODULES, "lineinfile", "replace"), DONE),
         "find": {**DONE, "matched": len(case.files), "files": [{"path": path} for path in case.files]},
-        "slurp": [MISSING, text("new\n")],
+        "slurp": MISSING,
+        "stat": SPECIFICATION,
         "containerd_runtime": CHANGED,
         "crio_runtime": CHANGED,
         "daemon_json": {"changed": True, "differs": True, "backup_file": "/etc/docker/daemon.json.1~"},
@@ -178,7 +180,7 @@ ALL: dict[str, Any] = {
 }
 # The repository is another role's, which is there.
 OF_HOST: dict[str, Any] = {"source": "host"}
-SLURPED = {"slurp": [CONFIG, CONFIG, MISSING, text("new")]}
+SLURPED = {"slurp": [CONFIG, CONFIG]}
 CDI_REFRESH = ["nvidia-cdi-refresh.path", "nvidia-cdi-refresh.service"]
 
 
@@ -272,7 +274,7 @@ def test_another_version_than_the_requested_one_is_refused(tmp_path: Path) -> No
 
 def test_the_role_keeps_a_specification_that_the_units_did_not_write(tmp_path: Path) -> None:
     results = {
-        "slurp": [MISSING, MISSING, MISSING],
+        "stat": {**DONE, "stat": {"exists": False}},
         "command systemctl show": {**DONE, "stdout": "exec-condition\n"},
     }
     found = role(tmp_path, Case(OF_HOST, results=results))
@@ -331,14 +333,18 @@ def test_what_is_not_as_requested_is_refused(name: str, tmp_path: Path) -> None:
 def test_predecessors_go_and_daemon_json_stays(tmp_path: Path) -> None:
     results = {
         "stat": {**DONE, "stat": {"exists": True, "isdir": False, "uid": 0, "gid": 0, "mode": "0600"}},
+        "command ls --directory": {**DONE, "rc": 2, "stdout_lines": ["/etc/apt/sources.list.d/nvidia-docker.list"]},
         "command docker volume": {**DONE, "stdout_lines": ["v"]},
         "command docker ps": {**DONE, "stdout_lines": ["c0ffee"]},
-        "slurp": [text("{}"), MISSING, text("x")],
+        "slurp": text("{}"),
     }
     there = {**packages(), "nvidia-docker": "1.0.1", "nvidia-docker2": "2.13.0"}
     found = role(tmp_path, Case(OF_HOST, packages=there, later=packages(), results=results))
     assert found.run.rc == 0, found.run.output[-3000:]
     assert ["docker", "rm", "--force", "c0ffee"] in found.argv()
+    assert "/etc/apt/sources.list.d/nvidia-docker.list" in [
+        one["path"] for one in found.of("file") if one["state"] == "absent"
+    ]
     assert [one["name"] for one in found.of("apt")] == [["nvidia-docker", "nvidia-docker2"]]
     (restored,) = [one for one in found.of("copy") if one["dest"] == "/etc/docker/daemon.json"]
     assert restored["mode"] == "0600"

@@ -118,7 +118,10 @@ def options() -> dict[str, Settings]:
     """The role's options for daemon.json by variant."""
     programs = {"files": [{"path": BINARY}, {"path": f"{BINARY}-hook"}]}
     return {
-        name: stage("docker", variables, facts(), programs=programs)["options"] for name, variables in VARIANTS.items()
+        name: stage("plan", variables, facts(), step="installed", facts={}, units={}, programs=programs)[
+            "docker_options"
+        ]
+        for name, variables in VARIANTS.items()
     }
 
 

@@ -45,6 +45,7 @@ FACTS: Mapping[str, Any] = {
 }
 DOCKER: Mapping[str, Any] = {"host_info": {"CDISpecDirs": ["/etc/cdi"]}, "images": [{"Id": "a"}]}
 HEALTHY: Mapping[str, Any] = {"verdict": "ok", "remedy": "none", "findings": []}
+ALONE = {"is_alone": True}
 SEEN = {"gpus": 2, "mig_devices": 2, "mode": "cdi", "proved": "2026-11-22T10:00:00Z"}
 
 
@@ -112,7 +113,7 @@ def test_the_task_gives_the_module_each_option_of_the_plan() -> None:
     """The playbook, which runs the module itself, gives it the whole of them."""
     task = yaml.safe_load((TASKS / "judge.yml").read_text(encoding="utf-8"))[0]
     options = task["gpu.fleet.gpu_health"]
-    planned = stage("request", {}, {}).tasks["options"]
+    planned = stage("plan", ALONE, {}).tasks["options"]
     # A playbook alone knows that a person has repaired the host.
     assert options.pop("repaired") == "{{ __gpu_health_repaired | default(false) or omit }}"
     assert options == {name: f"{{{{ __gpu_health_plan.options.{name} }}}}" for name in planned}
@@ -135,8 +136,8 @@ def test_what_other_roles_declare_is_expected(others: Mapping[str, Any], expecte
 
 def test_types_of_rows_are_those_of_the_module() -> None:
     """It takes a number for a list of them, as every module does."""
-    assert stage("request", {}, {}, policy=[{"id": "ours", "verdict": "warn", "xids": 79}]).refusals == ()
-    (refusal,) = stage("request", {}, {}, policy=[{"id": "ours", "xids": [79]}]).refusals
+    assert stage("plan", ALONE, {}, policy=[{"id": "ours", "verdict": "warn", "xids": 79}]).refusals == ()
+    (refusal,) = stage("plan", ALONE, {}, policy=[{"id": "ours", "xids": [79]}]).refusals
     assert refusal == "gpu_health_policy: the new row ours needs a verdict"
 
 
@@ -272,7 +273,13 @@ def result(facts: Mapping[str, Any] | None = None, proof: Proof | None = None, *
     plan["steps"] = [JUDGE] if proof is None else [CONTAINER, JUDGE]
     # A proof of an earlier run of the role, which a play keeps, does not count.
     shown = proof or Proof(ran=True, reasons=("stale",))
-    given = {"plan": plan, "proof": {"shown": as_lists(vars(shown))}, "verdict": HEALTHY, "host": "gpu1"}
+    given = {
+        "plan": plan,
+        "proof": {"shown": as_lists(vars(shown))},
+        "verdict": HEALTHY,
+        "host": "gpu1",
+        "check_mode": False,
+    }
     health: dict[str, Any] = stage("result", given, facts, **variables)["health"]
     return health
 
@@ -333,7 +340,7 @@ FINDINGS = [
 )
 def test_the_variable_decides_which_verdicts_are_reasons(fail_on: str, reasons: list[str]) -> None:
     verdict = {"verdict": "fail", "remedy": "reboot", "findings": FINDINGS}
-    alone = {"plan": stage("request", {}, {}).as_dict(), "proof": {}, "host": "gpu1"}
+    alone = {"plan": stage("plan", ALONE, {}).as_dict(), "proof": {}, "host": "gpu1", "check_mode": False}
     found = stage("result", {**alone, "verdict": verdict}, {}, fail_on=fail_on)
     assert (found["health"]["ok"], found["health"]["reasons"]) == (not reasons, reasons)
     assert found["lines"] == ["fail, remedy reboot:", "it is info", "it is unknown", "it is warn", "it is fail"]
@@ -343,12 +350,12 @@ def test_the_variable_decides_which_verdicts_are_reasons(fail_on: str, reasons: 
 
 def test_what_is_reported_and_refused() -> None:
     health = {**result(), "reasons": ["one"], "unproved": ["two"], "notes": ["three", "four"], "ok": False}
-    given = {"health": health, "check_mode": False}
-    assert stage("report", given) == {"lines": [], "notes": "three; four", "refusal": "one; two"}
+    reported = gpu_health.report(health, False, FACTS)
+    assert [reported[name] for name in ("lines", "notes", "refusal")] == [[], "three; four", "one; two"]
     bare = {"nvidia_smi": {"available": False}}
-    assert stage("report", given, bare)["refusal"] == "one; two"
+    assert gpu_health.report(health, False, bare)["refusal"] == "one; two"
     # The driver may be still to be installed by this run.
-    assert stage("report", {**given, "check_mode": True}, bare)["refusal"] == ""
+    assert gpu_health.report(health, True, bare)["refusal"] == ""
     assert [gpu_health.has_report({**result(), name: ["a"]}) for name in ("notes", "unproved")] == [True, True]
     assert not gpu_health.has_report(result())
     assert gpu_health.has_report({**result(), "findings": FINDINGS[1:2]})
@@ -356,7 +363,8 @@ def test_what_is_reported_and_refused() -> None:
 
 def test_the_reports_are_written_where_they_are_requested() -> None:
     verdict = {**HEALTHY, "failed": False, "warnings": [], "gpus": [], "time": "2026-11-22T10:00:00Z"}
-    given = {"verdict": verdict, "host": "node1", "plan": stage("request", {}, {}).as_dict(), "proof": {}}
+    planned = stage("plan", ALONE, {}).as_dict()
+    given = {"verdict": verdict, "host": "node1", "plan": planned, "proof": {}, "check_mode": False}
     found = stage("result", given, json="/reports", junit="/junit")
     paths = [one["path"] for one in found["on_controller"]]
     assert (paths, found["on_host"]) == (["/reports/node1.json", "/junit/node1.xml"], [])

@@ -341,9 +341,11 @@ STAGES: Mapping[str, Mapping[str, Mapping[str, Any] | Callable[[Any], Mapping[st
     },
     "gpu_health": {
         "plan": {},
-        "request": {},
         "engine": {"engine": _ENGINE},
-        "result": lambda done: {"plan": done["request"].as_dict(), "verdict": _VERDICT, "host": "gpu1"},
+        "result": lambda done: {
+            **{"plan": done["plan"].as_dict(), "proof": {"shown": {}}, "verdict": _VERDICT, "host": "gpu1"},
+            "check_mode": False,
+        },
     },
     "gpu_monitoring": {"plan": {}, "prometheus": {"dashboard": "{}"}},
     "gpu_workload": {"plan": {"check_mode": False, "engine": _ENGINE, "existing": {"results": []}}},

@@ -90,7 +90,7 @@ class Host:
 def observation(found: Mapping[str, Any]) -> dict[str, Any]:
     """What is kept of readings: `files` of Docker, the `accounts` of users, the `group`, and `offers` of packages."""
     offered = str(found.get("offers", {}).get("stdout") or "")
-    if "observed" in found:
+    if found.get("observed"):
         # Read again, after the package lists.
         return {**found["observed"], "offered": parse_offered(offered) if offered else None}
     there = {str(one["path"]) for one in found["files"].get("files") or ()}

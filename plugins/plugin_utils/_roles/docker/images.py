@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, gpu.fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Requested images, by the names that Docker lists. Private to this collection. Pure: no Ansible."""
+"""Requested images, by the names that Docker lists, and errors of engines. Private to this collection. Pure."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .request import Request
+
+_REASON = 1_000
+"""Characters of an error: runc's reason is behind the addresses and the request of Docker."""
 
 
 def missing_images(request: Request, there: Sequence[str]) -> dict[str, Any]:
@@ -41,3 +44,17 @@ def pull_error(result: Mapping[str, Any]) -> str:
             "or docker_version to another one"
         )
     return text
+
+
+def run_errors(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Why an engine ran no container, from the results of its module in a loop over names; one that succeeded has none.
+
+    The last line that podman prints is its error, those before are warnings. Docker's module returns no container where
+    there is none yet in check mode, and then what it would do.
+    """
+    errors = []
+    for result in results:
+        if not result.keys() & {"container", "actions", "skipped"}:
+            printed = str(result.get("stderr") or result.get("msg") or "no reason given").strip().splitlines()
+            errors.append(f"container {result.get('item')}: {printed[-1][:_REASON]}")
+    return errors

@@ -13,9 +13,9 @@ from typing import Any
 from ....module_utils._common.masking import masked
 from ..._planning.contract import Ask, Needs, Outlook, Plan, Reading, RolePlanner, command, search, unread
 from .host import DOCKER, DROP_IN, Host, observation
-from .images import missing_images, pull_error
+from .images import missing_images, pull_error, run_errors
 from .packages import Choice
-from .plan import plan
+from .plan import INSTALL, plan
 from .repository import repository_of
 from .request import Request, read_registry
 from .restart import (
@@ -32,19 +32,17 @@ from .restart import (
 _SNAPS = ("/snap/docker/current", "/var/lib/snapd/snap/docker/current")
 
 
-def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
-    return plan(Request.read(variables), Host.of(facts), bool(found.get("check_mode")))
+def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan | Ask:
+    """The plan; where the task `asks` by what the host has, which later calls get as `observed`.
 
-
-def _host(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan | Ask:
-    """The plan with what the host has, which later calls get as `observed`; `is_refreshed`: its package lists.
-
-    With `is_installed` another version is refused.
+    `is_refreshed`: its package lists, which are read again. With `is_installed` another version is refused.
     """
     request, check_mode = Request.read(variables), bool(found.get("check_mode"))
-    is_first = "observed" not in found
+    first, is_first = plan(request, Host.of(facts), check_mode), not found.get("observed")
+    if not found.get("asks") or (is_first and (first.refusals or INSTALL not in first.steps)):
+        return replace(first, tasks={**first.tasks, "observed": {}})
     if is_first or found.get("is_refreshed"):
-        asked = unread(found, _readings(request, plan(request, Host.of(facts)), is_first))
+        asked = unread(found, _readings(request, first, is_first), first)
         if asked:
             return asked
         found = {**found, "observed": observation(found)}
@@ -132,10 +130,12 @@ def _failures(found: Mapping[str, Any], *names: str) -> tuple[str, ...]:
 
 
 def _failed(_variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
-    """Why images were not `pulled`, or why Docker does not start by its `journal`.
+    """Why images were not `pulled`, containers did not run, by `results` of loops, or Docker does not start.
 
     `restored` is skipped where there was no other daemon.json to start it with.
     """
+    if "results" in found:
+        return Plan(tuple(run_errors(found["results"])))
     if "pulled" in found:
         return Plan((pull_error(found["pulled"]),))
     restored = None if found["restored"].get("skipped") else found["restored"]
@@ -155,7 +155,6 @@ PLANNER = RolePlanner(
     "docker",
     {
         "plan": _plan,
-        "host": _host,
         "secrets": _secrets,
         "restart": _restart,
         "failed": _failed,

@@ -26,8 +26,6 @@ ROLE = "gpu_containers"
 whatever a user starts."""
 RESTARTING = ("always", "unless-stopped")
 """Restart policies with which a container is to run at any time; others may have ended."""
-_REASON = 1_000
-"""Characters of an error: runc's reason is behind the addresses and the request of Docker."""
 RESTART_UNIT = "podman-restart.service"
 """Starts podman's containers at boot, since podman has no daemon that does: in podman 4.3 and 5.4 those with the
 policy `always` alone. https://docs.podman.io/en/v4.4/markdown/options/restart.html"""
@@ -123,7 +121,7 @@ def lists_of_docker(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def lists_of_podman(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What the commands of lists.yml have printed, in their order: its lists, its version, and the state of its unit.
+    """What podman's commands have printed, in their order: its lists, its version, and the state of its unit.
 
     Empty where one of the lists could not be read.
     """
@@ -169,17 +167,3 @@ def image_ids(listed: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """The images in an engine's list: the ID by each name. podman has the tags in `Names`, Docker in `RepoTags`."""
     keys = ("Names", "RepoTags", "RepoDigests")
     return {str(name): str(image.get("Id") or "") for image in listed for key in keys for name in image.get(key) or ()}
-
-
-def run_errors(results: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Why an engine ran no container, from the results of its module in a loop over names; one that succeeded has none.
-
-    The last line that podman prints is its error, those before are warnings. Docker's module returns no container where
-    there is none yet in check mode, and then what it would do.
-    """
-    errors = []
-    for result in results:
-        if not result.keys() & {"container", "actions", "skipped"}:
-            printed = str(result.get("stderr") or result.get("msg") or "no reason given").strip().splitlines()
-            errors.append(f"container {result.get('item')}: {printed[-1][:_REASON]}")
-    return errors

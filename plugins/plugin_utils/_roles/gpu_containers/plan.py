@@ -202,9 +202,9 @@ class Host:
     def of(cls, facts: Mapping[str, Any], found: Mapping[str, Any] | None = None) -> Host:
         """The host with these facts of Ansible: `nvidia_smi`, `cuda`, and the role's record.
 
-        `found` is what the tasks have read: `docker` is the result of docker_host_info, and `podman` of the
-        commands of lists.yml; an engine that was not asked is missing. `removed_tokens` are paths that the last record
-        does not know of, and `check_mode` is Ansible's.
+        `found` is what was read: `docker` is the result of docker_host_info, `podman` has results of commands; an
+        engine that was not asked is missing. `removed_tokens` are paths that the last record does not know of, and
+        `check_mode` is Ansible's.
         """
         found = found or {}
         docker, podman = found.get("docker") or {}, (found.get("podman") or {}).get("results") or ()

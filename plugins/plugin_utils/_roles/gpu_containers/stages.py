@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
-from ..._planning.contract import Outlook, Plan, RolePlanner
-from ..docker.images import pull_error
-from .engines import DOCKER, PODMAN, TOOLKIT_MODE, run_errors, unreadable
+from ..._planning.contract import Ask, Outlook, Plan, Reading, RolePlanner, command, unread
+from .engines import DOCKER, PODMAN, RESTART_UNIT, TOOLKIT_MODE, unreadable
 from .plan import (
     Container,
     Host,
@@ -25,6 +24,14 @@ from .plan import (
 )
 
 _LACKS = "it is not installed"
+# `systemctl show` would print what systemd has loaded, which is older than a unit that was enabled without a reload.
+_PODMAN = (
+    ("podman", "ps", "--all", "--format=json"),
+    ("podman", "images", "--format=json"),
+    ("podman", "--version"),
+    ("systemctl", "is-enabled", RESTART_UNIT),
+)
+"""What it lists, its version, and whether the unit is enabled that starts its containers at boot."""
 
 
 def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], _found: Mapping[str, Any]) -> Plan:
@@ -47,8 +54,19 @@ def _refusals(variables: Mapping[str, Any], facts: Mapping[str, Any], outlook: O
     )
 
 
-def _host(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
-    return plan(Request.read(variables), Host.of(facts, found))
+def _host(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan | Ask:
+    """The plan; where `before` has the one of before the change, what is recorded, and what is not as declared.
+
+    `docker` is the result of docker_host_info. What podman has is asked for, and later stages get it.
+    """
+    request = Request.read(variables)
+    podman: list[Reading] = [command(*argv) for argv in _PODMAN]
+    asked = unread(found, {"podman": podman} if PODMAN.name in engines_to_ask(request, Host.of(facts)) else {})
+    if asked:
+        return asked
+    before = found.get("before")
+    planned = _record(request, facts, found) if before else plan(request, Host.of(facts, found))
+    return replace(planned, tasks={**planned.tasks, "podman": found.get("podman", {})})
 
 
 def _containers(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,24 +103,21 @@ def _options(container: Container, new_tokens: Collection[str]) -> dict[str, Any
     return {**options, "restart": container.name in new_tokens}
 
 
-def _failed(_variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
-    """Why an image was not `pulled`, by the result of the task, or containers did not run, by the results of loops."""
-    return Plan((pull_error(found["pulled"]),) if "pulled" in found else tuple(run_errors(found["results"])))
-
-
-def _record(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+def _record(request: Request, facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
     """What the role records, and what is not as declared.
 
     Where an engine no longer lists its containers, what is recorded of them stays.
 
     `removed` is the result of removing tokens, by an earlier use of the role where this one did not get there.
     """
+    before = found["before"]
     removed = [one["item"] for one in found["removed"] if not one.get("failed")]
-    known = {**found, "removed_tokens": [path for path in removed if path in found["obsolete_tokens"]]}
-    request, host = Request.read(variables), Host.of(facts, known)
-    decided, wrong = container_plan(request, host), failures(request, host, found["obsolete"])
+    known = {**found, "removed_tokens": [path for path in removed if path in before["obsolete_tokens"]]}
+    host = Host.of(facts, known)
+    decided, wrong = container_plan(request, host), failures(request, host, before["obsolete"])
     state = "present" if decided.record else "absent"
-    return {"is_known": not decided.refusals, "state": state, "data": decided.record, "wrong": wrong}
+    recorded = {"is_known": not decided.refusals, "state": state, "data": decided.record, "wrong": wrong}
+    return Plan(steps=tuple(before["steps"]), tasks={"token_directory": before["token_directory"], **recorded})
 
 
 PLANNER = RolePlanner(
@@ -111,8 +126,6 @@ PLANNER = RolePlanner(
         "plan": _plan,
         "host": _host,
         "containers": _containers,
-        "failed": _failed,
-        "record": _record,
     },
     secret=("containers",),
     others=(TOOLKIT_MODE,),

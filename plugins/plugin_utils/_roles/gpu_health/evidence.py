@@ -15,36 +15,39 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ....module_utils._health.evidence import MOST_BYTES
+from ..._planning.contract import Ask, unread
 
 _MOST_FILES = 64
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+_STAT = {"get_checksum": False, "get_mime": False, "get_attributes": False}
 _DIRECTORY = re.compile(r"(?:/(?!\.\./)[^/\n]+)*/[0-9]{8}T[0-9]{6}Z")
 
 
-def files(_variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The names of files and directory. `evidence`: those that the modules return."""
+def fetched(_variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any] | Ask:
+    """The names of directory and files that are fetched, and what stays of `evidence`, which modules return."""
     evidence = given["evidence"]
     names = [str(name) for name in evidence.get("files") or ()]
     directory = str(evidence.get("directory") or "")
     is_named = _DIRECTORY.fullmatch(directory) is not None
-    found = [name for name in names if is_named and _FILE.fullmatch(name)][:_MOST_FILES]
-    name = posixpath.basename(directory) if is_named else ""
-    return {"name": name, "files": found, "others": len(names) - len(found)}
-
-
-def fetched(_variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The names that are fetched, and what stays. `named`: the result of `files`; `found`: results of stat."""
-    results: Sequence[Mapping[str, Any]] = given["found"]
-    regular = {str(one["item"]): int(one["stat"]["size"]) for one in results if one["stat"].get("isreg") is True}
+    files = [name for name in names if is_named and _FILE.fullmatch(name)][:_MOST_FILES]
+    asked = unread(given, {"found": [("stat", {"path": f"{directory}/{name}", **_STAT}) for name in files]})
+    if asked:
+        return asked
+    results: Sequence[Mapping[str, Any]] = [one.get("stat") or {} for one in given["found"]["results"]]
+    regular = {name: int(one["size"]) for name, one in zip(files, results, strict=True) if one.get("isreg") is True}
     left = []
-    if given["named"]["others"]:
+    if len(names) > len(files):
         left.append(
-            f"its directory or {given['named']['others']} of its files have other names than gpu_health gives, or "
-            f"there are more than {_MOST_FILES}"
+            f"its directory or {len(names) - len(files)} of its files have other names than gpu_health gives, or there "
+            f"are more than {_MOST_FILES}"
         )
-    if len(regular) < len(results):
-        left.append(f"{len(results) - len(regular)} of them are not regular files")
+    if len(regular) < len(files):
+        left.append(f"{len(files) - len(regular)} of them are not regular files")
     is_bounded = min(regular.values(), default=0) >= 0 and sum(regular.values()) <= MOST_BYTES
     if not is_bounded:
         left.append(f"they have more than {MOST_BYTES >> 20} MiB together, the most that gpu_health keeps")
-    return {"files": list(regular) if is_bounded else [], "left": "; ".join(left)}
+    return {
+        "name": posixpath.basename(directory) if is_named else "",
+        "files": list(regular) if is_bounded else [],
+        "left": "; ".join(left),
+    }

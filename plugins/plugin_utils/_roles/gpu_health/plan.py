@@ -407,10 +407,17 @@ def has_report(health: Mapping[str, Any]) -> bool:
     return bool(not health["ok"] or health["unproved"] or health["notes"] or lines_of(health))
 
 
-def _shown(health: Mapping[str, Any]) -> dict[str, Any]:
-    """What a run prints about a result. Ansible begins it with a green ok."""
+def report(health: Mapping[str, Any], check_mode: bool, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run prints about a result, and why the host is refused. Ansible begins it with a green ok."""
     lines, title = lines_of(health), f"{health['verdict']}, remedy {health['remedy']}:"
-    return {"lines": [title, *lines] if lines else [], "unhealthy": f"{title} {'; '.join(lines)}"}
+    # In check mode the driver may be still to be installed by this run.
+    counts = not check_mode or (facts.get("nvidia_smi") or {}).get("available")
+    return {
+        "lines": [title, *lines] if lines else [],
+        "unhealthy": f"{title} {'; '.join(lines)}",
+        "notes": "; ".join(health["notes"]),
+        "refusal": "; ".join((*health["reasons"], *health["unproved"])) if counts else "",
+    }
 
 
 def reports(request: Request, verdict: Mapping[str, Any], host: str) -> dict[str, list[dict[str, str]]]:
@@ -432,20 +439,20 @@ def reports(request: Request, verdict: Mapping[str, Any], host: str) -> dict[str
 # For the tasks
 
 
-def _request(variables: Mapping[str, Any], _facts: Mapping[str, Any], _given: Mapping[str, Any]) -> Plan:
-    """The verdict of the module alone, which needs no facts."""
-    request = Request.read(variables)
-    return Plan(request.refusals, (JUDGE, *request.reports), tasks={"options": request.options})
-
-
 def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
-    """`facts_are_read` by the play, which may have changed the host since, unless it `is_converged`."""
+    """`facts_are_read` by the play, which may have changed the host since, unless it `is_converged`.
+
+    `is_alone`: the verdict of the module alone, which needs no facts.
+    """
+    request = Request.read(variables)
+    if given.get("is_alone"):
+        return Plan(request.refusals, (JUDGE, *request.reports), tasks={"options": request.options})
     run = Run(
         check_mode=bool(given.get("check_mode")),
         facts_are_current=not given.get("facts_are_read") or bool(given.get("is_converged")),
         today=datetime.now(timezone.utc).strftime("%Y-%m-%d"),
     )
-    return plan(Request.read(variables), Host.of(facts), run)
+    return plan(request, Host.of(facts), run)
 
 
 def _engine(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -466,8 +473,8 @@ def _proof(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mappin
     return {"shown": asdict(found), "state": "present" if found.worked and not found.reasons else "absent"}
 
 
-def _result(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The result by a plan, of `request` the verdict alone, with its files and with what is printed about it.
+def _result(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The result by a plan, the verdict alone where it is, with its files and with what is printed about it.
 
     `proof` comes from an earlier run of the role where this one had no container.
     """
@@ -478,31 +485,19 @@ def _result(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapp
     return {
         "health": found,
         "has_report": has_report(found),
-        **_shown(found),
+        **report(found, given["check_mode"], facts),
         **reports(request, verdict, given["host"]),
     }
-
-
-def _report(_variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """What is printed about `health`, and why the host is refused."""
-    health = given["health"]
-    # In check mode the driver may be still to be installed by this run.
-    counts = not given["check_mode"] or facts["nvidia_smi"]["available"]
-    wrong = "; ".join((*health["reasons"], *health["unproved"])) if counts else ""
-    return {"lines": _shown(health)["lines"], "notes": "; ".join(health["notes"]), "refusal": wrong}
 
 
 PLANNER = RolePlanner(
     "gpu_health",
     {
-        "request": _request,
         "plan": _plan,
         "engine": _engine,
         "proof": _proof,
         "result": _result,
-        "report": _report,
-        "evidence": evidence.files,
-        "fetched": evidence.fetched,
+        "evidence": evidence.fetched,
     },
     others=(TOOLKIT_MODE, _DRIVER_VERSION, _EXPECTED_GPUS, *_EVIDENCE),
     reads=(*_EVIDENCE, "gpu_health_container_archive", "gpu_health_container_image", "gpu_health_kernel_log"),

@@ -172,41 +172,49 @@ class Refresh:
     """What is known about the units that refresh the specification.
 
     `files` are the unit files that exist, `output` is the specification that their environment file names, `modules`
-    the lines of modules.dep about NVIDIA's modules, None where it cannot be read. `result` is how the service ended
-    without a specification, empty before it was started.
+    the lines of modules.dep about NVIDIA's modules, None where it cannot be read. `are_enabled`: both units.
+    `result` is how the service ended without a specification, empty before it was started.
     """
 
     files: tuple[str, ...]
     output: str = ""
     modules: str | None = None
+    are_enabled: bool = False
     result: str = ""
 
     @classmethod
     def of(cls, files: Mapping[str, Any], outputs: Mapping[str, Any]) -> Refresh:
-        """The findings of tasks: the result of a search for the units, and the results of `unit_commands`."""
-        found: Sequence[Mapping[str, Any]] = outputs.get("results") or ({}, {})
-        environment, modules = found
+        """The results of a search for the units, and of `unit_commands`."""
+        found: Sequence[Mapping[str, Any]] = outputs.get("results") or ({}, {}, {})
+        environment, modules, enabled = found
         named = _OUTPUT.findall(re.sub(r"(?m)^[ \t]*[#;].*$", "", environment.get("stdout") or ""))
         # grep ends with 2 where the file cannot be read.
         was_read = modules.get("rc", _UNREADABLE) < _UNREADABLE
         return cls(
-            files=tuple(str(one["path"]) for one in files["files"]),
+            files=tuple(str(one["path"]) for one in files.get("files") or ()),
             output=re.sub(r"^/var/run/", "/run/", named[-1]) if named else "",
             modules=str(modules.get("stdout") or "") if was_read else None,
+            # The command succeeds where one of them is.
+            are_enabled=enabled.get("stdout_lines") == ["enabled", "enabled"],
         )
 
 
 def unit_commands(kernel: str) -> list[list[str]]:
-    """Commands that read the environment of the units, and the modules that their condition looks for."""
+    """Commands that read the environment of the units, the modules that their condition looks for, who is enabled."""
     modules = f"/lib/modules/{kernel}/modules.dep"
-    return [["cat", ENVIRONMENT_FILE], ["grep", "--extended-regexp", "/nvidia[^/]*[.]ko", modules]]
+    return [
+        ["cat", ENVIRONMENT_FILE],
+        ["grep", "--extended-regexp", "/nvidia[^/]*[.]ko", modules],
+        ["systemctl", "is-enabled", *UNITS],
+    ]
 
 
 @dataclass(frozen=True)
 class HostFacts:
     """What is known about the host. `refresh` is None before it was read; then the record decides.
 
-    `coming` are engines that another role is about to install or to upgrade.
+    `coming` are engines that another role is about to install or to upgrade. `programs` are NVIDIA's runtime and its
+    hook, `written` what K3s and RKE2 have written; none before they were looked for.
     """
 
     uses_apt: bool = True
@@ -222,6 +230,8 @@ class HostFacts:
     recorded: Mapping[str, Any] = field(default_factory=dict)
     drift: tuple[str, ...] = ()
     coming: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
+    written: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, facts: Mapping[str, Any], refresh: Refresh | None = None, coming: tuple[str, ...] = ()) -> HostFacts:

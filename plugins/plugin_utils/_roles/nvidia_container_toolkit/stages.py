@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from os.path import basename, dirname
 from typing import Any
 
-from ..._planning.contract import Ask, Outlook, Plan, RolePlanner, command, in_order, search, unread
+from ..._planning.contract import Ask, Outlook, Plan, Reading, RolePlanner, command, in_order, search, unread
 from ..docker.plan import INSTALL as DOCKER_INSTALL
 from .plan import (
     EMBEDDED,
@@ -38,15 +38,16 @@ TASKS: Mapping[str, str] = {
     "podman": "podman",
     "rke2": "embedded_containerd",
 }
-"""The files of tasks that configure each engine; those with `unconfigure_` before it undo that."""
+"""The files of tasks that configure each engine, or undo that."""
 _CONFIG = "/etc/nvidia-container-runtime/config.toml"
 _COMMAND = "/usr/local/bin/nvidia-docker"
 _PREFERENCES = "/etc/apt/preferences.d/gpu-fleet-nvidia-container-toolkit"
 _MANAGEMENT = "/etc/cdi/nvidia-management.yaml"
 _DAEMON_FILE = "/etc/docker/daemon.json"
 _RUNTIME, _HOOK = "/usr/bin/nvidia-container-runtime", "/usr/bin/nvidia-container-runtime-hook"
-# The hook is a link in some versions of the package.
-_PROGRAMS = {"programs": search([dirname(_RUNTIME)], list(map(basename, (_RUNTIME, _HOOK))))}
+FIRST, INSTALLED, REFRESH = "first", "installed", "refresh"
+"""When the host is read for the plan: before the first change, after the packages, to update a specification alone."""
+_GATHERED = {INSTALLED: ["packages", "cuda"], REFRESH: ["system", "packages", "gpus", "cuda", "managed"]}
 _UNIT_DIRECTORIES = ("/usr/lib/systemd/system", "/etc/systemd/system")
 _CRIO_FILE = "/etc/crio/crio.conf.d/99-nvidia.conf"
 _CONTAINERD_FILES = ("/etc/containerd/config.toml", "/etc/containerd/conf.d/*.toml")
@@ -102,7 +103,8 @@ def plan(request: Request, facts: HostFacts) -> Plan:
         **_engines(request, facts, found),
         **_specification(request, facts, found),
         **_removal(facts, found),
-        "refresh": asdict(facts.refresh) if facts.refresh else {},
+        "docker_options": docker_options(request, found, facts.programs),
+        "read": {"refresh": asdict(facts.refresh) if facts.refresh else {}, "programs": facts.programs},
         "begun": begun(request, facts, found),
     }
     return Plan(
@@ -143,7 +145,7 @@ def _task_files(request: Request, facts: HostFacts, found: ToolkitPlan, reasons:
         "changes": in_order(name for name, is_due in changes.items() if is_due),
         "configure": in_order(
             [
-                *(_configured(name, request) for name in found.runtimes),
+                *(_configured(name, request, facts) for name in found.runtimes),
                 *(_unconfigured(name, facts) for name in found.unconfigure),
                 *({"name": name, "tasks": name} for name, is_due in configured.items() if is_due),
             ]
@@ -158,15 +160,13 @@ def _packages(request: Request, facts: HostFacts, found: ToolkitPlan) -> dict[st
     is_pinned = bool(request.version) and found.state == "present"
     has_docker = any(name in facts.packages for name in ENGINE_PACKAGES["docker"])
     return {
-        "manager": "apt" if facts.uses_apt else "dnf",
         "missing": found.missing,
         "install": found.install,
         "package_state": found.package_state,
-        "changes_packages": bool(found.missing) or not found.version_matches,
+        "changes_packages": found.source == "repository" and (bool(found.missing) or not found.version_matches),
         "would_install": ", ".join(found.missing),
         "present_packages": found.present_packages,
         "old_packages": found.old_packages,
-        "find_old_files": ["ls", "--directory", *found.old_files],
         "has_docker": has_docker,
         # Its containers depend on its volumes, which cannot be mounted without it.
         "removes_volumes": "nvidia-docker" in found.old_packages and has_docker,
@@ -182,7 +182,6 @@ def _engines(request: Request, facts: HostFacts, found: ToolkitPlan) -> dict[str
     earlier = facts.recorded.get("docker_options")
     return {
         "unconfigure": [_unconfigured(name, facts) for name in found.unconfigure],
-        "has_containerd": "containerd" in [one.name for one in found.engines],
         "engine_cdi": request.mode != "legacy",
         "default_runtime": request.default_runtime,
         "earlier_options": earlier if isinstance(earlier, Mapping) else {},
@@ -192,27 +191,30 @@ def _engines(request: Request, facts: HostFacts, found: ToolkitPlan) -> dict[str
     }
 
 
-def _configured(name: str, request: Request) -> dict[str, Any]:
+def _configured(name: str, request: Request, facts: HostFacts) -> dict[str, Any]:
     """What the tasks of an engine read."""
-    common = {"name": name, "tasks": TASKS.get(name, name), "started_after": _STARTED_AFTER.get(name, ())}
+    started_after = _STARTED_AFTER.get(name, ())
+    common = {"name": name, "tasks": TASKS[name], "state": "present", "started_after": started_after}
     if name not in EMBEDDED:
         return common
-    data = f"{_RANCHER}/{name}"
     default = "default-runtime: nvidia\n" if request.default_runtime else ""
+    manifests, runtime_class = f"{_RANCHER}/{name}/server/manifests", _RUNTIME_CLASS if request.runtime_class else ""
+    files = [
+        _file(f"{_RANCHER_CONFIG}/{name}/{_DEFAULT_RUNTIME}", default),
+        # Agents have no manifests.
+        *([_file(_runtime_class(name), runtime_class)] if manifests in facts.written else []),
+    ]
     return {
         **common,
         "units": _UNITS[name],
-        "config": f"{data}/agent/etc/containerd/config.toml",
-        "searched": [f"{data}/agent/etc/containerd", f"{data}/server"],
-        # Agents have no manifests.
-        "files": [
-            _file(f"{_RANCHER_CONFIG}/{name}/{_DEFAULT_RUNTIME}", default),
-            {
-                **_file(_runtime_class(name), _RUNTIME_CLASS if request.runtime_class else ""),
-                "needs": f"{data}/server/manifests",
-            },
-        ],
+        "config": _embedded_config(name),
+        "write": [one for one in files if one["content"]],
+        "remove": [one["path"] for one in files if not one["content"]],
     }
+
+
+def _embedded_config(name: str) -> str:
+    return f"{_RANCHER}/{name}/agent/etc/containerd/config.toml"
 
 
 def _file(path: str, content: str) -> dict[str, str]:
@@ -234,10 +236,12 @@ def _unconfigured(name: str, facts: HostFacts) -> dict[str, Any]:
     program = facts.was("crio_program")
     return {
         "name": name,
-        "tasks": f"unconfigure_{TASKS[name]}",
+        "tasks": "unconfigure_crio" if name == "crio" else TASKS[name],
+        "state": "absent",
         "started_after": files.get(name, ()),
         "units": _UNITS.get(name, ()),
-        "files": [f"{_RANCHER_CONFIG}/{name}/{_DEFAULT_RUNTIME}", _runtime_class(name)] if name in EMBEDDED else [],
+        "write": [],
+        "remove": [f"{_RANCHER_CONFIG}/{name}/{_DEFAULT_RUNTIME}", _runtime_class(name)] if name in EMBEDDED else [],
         "program": f', "{re.escape(program)}"' if program else "",
     }
 
@@ -251,6 +255,7 @@ def _specification(request: Request, facts: HostFacts, found: ToolkitPlan) -> di
         "spec_directory": dirname(found.spec_file),
         "generate_command": ["nvidia-ctk", "cdi", "generate", *(["--format=json"] if is_json else [])],
         "specify": _specify(request, facts, found),
+        "enable_units": not (facts.refresh and facts.refresh.are_enabled),
         "because": found.because,
         "stale_files": found.stale_files,
         "conflicting": found.conflicting,
@@ -277,23 +282,113 @@ def _removal(facts: HostFacts, found: ToolkitPlan) -> dict[str, Any]:
     return {
         "would_remove": ", ".join(found.present_packages) or "the configuration of the engines",
         "own_files": [*recorded, _PREFERENCES, *command],
-        "unit_files": found.unit_files,
+        "unit_files": found.unit_files if found.present_packages else (),
     }
 
 
-# Stages before the installation
+# The stages of the plan
 
 
-def _observed(facts: Mapping[str, Any], refresh: Mapping[str, Any] | None) -> HostFacts:
-    """The host with what an earlier stage has planned with, its `refresh`."""
-    known = Refresh(**{**refresh, "files": tuple(refresh["files"])}) if refresh else None
-    return HostFacts.of(facts, known)
+def _observed(facts: Mapping[str, Any], read: Mapping[str, Any]) -> HostFacts:
+    """The host with what was read for its plan, whose `read` it is."""
+    refresh = read.get("refresh") or {}
+    units = Refresh(**{**refresh, "files": tuple(refresh["files"])}) if refresh else None
+    return replace(HostFacts.of(facts, units), programs=tuple(read.get("programs") or ()))
 
 
-def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
-    planned = plan(Request.read(variables, bool(found.get("check_mode"))), HostFacts.of(facts))
-    # On a converged host as well: a pin must not hold such a version in silence.
-    return replace(planned, warnings=planned.notes)
+def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan | Ask:
+    """The plan, in a `step` by what the host has; after the installation another version is refused.
+
+    To refresh, only an existing specification is updated, and a host that the role has not configured refuses nothing.
+    """
+    request, step = Request.read(variables, bool(found.get("check_mode"))), found.get("step", "")
+    gathered = {"facts": ("gpu.fleet.host_facts", {"gather": _GATHERED[step]})} if step in _GATHERED else {}
+    asked = unread(found, gathered)
+    if asked:
+        return asked
+    host = HostFacts.of(facts)
+    planned, decided = plan(request, host), toolkit_plan(request, host)
+    if step == REFRESH and not (host.recorded_inputs and decided.uses_cdi):
+        return Plan(tasks={"task_files": []})
+    is_first = step not in _GATHERED
+    if is_first and (not step or planned.refusals or INSTALL not in planned.steps):
+        # On a converged host as well: a pin must not hold such a version in silence.
+        return replace(planned, warnings=planned.notes)
+    asked = unread(found, _readings(planned, decided, is_first), planned)
+    if not asked and found["units"].get("files"):
+        commands = unit_commands(str(facts.get("kernel") or ""))
+        asked = unread(found, {"outputs": [command(*argv) for argv in commands]})
+    if asked:
+        return asked
+    programs, written = (tuple(_paths(found.get(name, {}))) for name in ("programs", "written"))
+    refresh = Refresh.of(found["units"], found.get("outputs", {}))
+    host = replace(host, refresh=refresh, programs=programs, written=written)
+    planned, decided = plan(request, host), toolkit_plan(request, host)
+    asked = unread(found, {"spec": ("stat", {"path": decided.spec_file})} if decided.units else {})
+    if asked:
+        return asked
+    is_legacy = step != REFRESH and _is_legacy(request, planned, decided, is_first)
+    wrong = _wrong(host, decided, found, is_legacy) if step != REFRESH else ()
+    there = found.get("spec", {}).get("stat", {})
+    tasks = {
+        "old_there": found.get("old", {}).get("stdout_lines") or (),
+        "spec_checksum": there.get("checksum") or "",
+        **({"task_files": in_order(["cdi", "verify"])} if step == REFRESH else {}),
+    }
+    return replace(
+        planned,
+        refusals=(*planned.refusals, *(_other_version(request, decided) if step == INSTALLED else ()), *wrong),
+        warnings=(*(planned.notes if is_first else ()), *((_LEGACY,) if is_legacy else ())),
+        tasks={**planned.tasks, **tasks},
+    )
+
+
+def _readings(planned: Plan, decided: ToolkitPlan, is_first: bool) -> dict[str, Reading | list[Reading]]:
+    """What the plan is made by; before the first change what is removed, and what modules would refuse or warn of."""
+    found: dict[str, Reading | list[Reading]] = {"units": search(_UNIT_DIRECTORIES, UNITS)}
+    if "docker" in decided.runtimes:
+        # The hook is a link in some versions of the package.
+        found["programs"] = search([dirname(_RUNTIME)], [basename(_RUNTIME), basename(_HOOK)])
+    embedded = [f"{_RANCHER}/{name}/" for name in decided.runtimes if name in EMBEDDED]
+    if embedded:
+        directories = [f"{one}{below}" for one in embedded for below in ("agent/etc/containerd", "server")]
+        found["written"] = search(directories, ["config.toml", "manifests"])
+    if is_first:
+        # A search would warn about directories that only other distributions have.
+        found["old"] = command("ls", "--directory", *decided.old_files)
+        options = {"cdi": planned.tasks["engine_cdi"], "default": planned.tasks["default_runtime"]}
+        if "containerd" in [one.name for one in decided.engines]:
+            found["containerd"] = ("gpu.fleet.containerd_runtime", options)
+        # Scripts of the packages reload systemd, and containers may lose their GPUs.
+        if planned.tasks["changes_packages"]:
+            found["reload"] = ("gpu.fleet.systemd_reload", {})
+    return found
+
+
+def _is_legacy(request: Request, planned: Plan, decided: ToolkitPlan, is_first: bool) -> bool:
+    """Whether Docker is to be configured without CDI; not known before the packages are there."""
+    is_early = is_first and planned.tasks["changes_packages"] and not request.check_mode
+    is_due = "docker" in decided.runtimes and "configure" in [one["name"] for one in planned.tasks["changes"]]
+    return is_due and not is_early and "features" not in planned.tasks["docker_options"]
+
+
+def _wrong(host: HostFacts, decided: ToolkitPlan, found: Mapping[str, Any], is_legacy: bool) -> Iterator[str]:
+    """Refusals by what was read."""
+    yield from (str(one.get("msg")) for one in map(found.get, ("containerd", "reload")) if one and one.get("failed"))
+    for name in decided.runtimes:
+        if name in EMBEDDED and _embedded_config(name) not in host.written:
+            advice = f"install and start {name} first, or take it out of {TOOLKIT}_runtimes"
+            yield f"there is no {_embedded_config(name)}; {advice}"
+    if is_legacy and _HOOK not in host.programs:
+        yield f"nvidia-container-runtime-hook, which legacy mode needs, is not in /usr/bin; {_INSTALL_HINT}"
+
+
+def _other_version(request: Request, decided: ToolkitPlan) -> Iterator[str]:
+    if not decided.version_matches:
+        yield (
+            f"{TOOLKIT}_version is {request.version or 'the newest'}, but {' and '.join(decided.versions)} was "
+            "installed; see `apt-cache policy` or `dnf --showduplicates list` for the versions in the repository"
+        )
 
 
 def _refusals(variables: Mapping[str, Any], facts: Mapping[str, Any], outlook: Outlook) -> Sequence[str]:
@@ -304,39 +399,6 @@ def _refusals(variables: Mapping[str, Any], facts: Mapping[str, Any], outlook: O
     coming = ("docker", "containerd") if DOCKER_INSTALL in outlook.coming.get("docker", ()) else ()
     known = {**facts, "nvidia_smi": {}, "cuda": {"container_toolkit": {}}}
     return plan(Request.read(variables), HostFacts.of(known, coming=coming)).refusals
-
-
-def _units(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan | Ask:
-    """The plan with the units that refresh the specification; with `is_installed` another version is refused.
-
-    With `is_refresh` only an existing specification is updated, and a host that the role has not configured refuses
-    nothing.
-    """
-    request, is_refresh = Request.read(variables, bool(found["check_mode"])), bool(found.get("is_refresh"))
-    recorded = HostFacts.of(facts)
-    if is_refresh and not (recorded.recorded_inputs and toolkit_plan(request, recorded).uses_cdi):
-        return Plan(tasks={"task_files": []})
-    asked = unread(found, {"units": search(_UNIT_DIRECTORIES, UNITS)})
-    if not asked and found["units"].get("files"):
-        commands = unit_commands(str(facts.get("kernel") or ""))
-        asked = unread(found, {"outputs": [command(*argv) for argv in commands]})
-    if asked:
-        return asked
-    host = replace(recorded, refresh=Refresh.of(found["units"], found.get("outputs", {})))
-    planned, decided = plan(request, host), toolkit_plan(request, host)
-    refusal = (
-        f"{TOOLKIT}_version is {request.version or 'the newest'}, but {' and '.join(decided.versions)} was installed; "
-        "see `apt-cache policy` or `dnf --showduplicates list` for the versions in the repository"
-    )
-    is_other = found.get("is_installed") and not decided.version_matches
-    return replace(
-        planned,
-        refusals=(*planned.refusals, *([refusal] if is_other else ())),
-        tasks={**planned.tasks, **({"task_files": in_order(["cdi", "verify"])} if is_refresh else {})},
-    )
-
-
-# Stages of the engines
 
 
 def _paths(found: Mapping[str, Any]) -> list[str]:
@@ -354,39 +416,6 @@ def docker_options(request: Request, found: ToolkitPlan, programs: Sequence[str]
     }
 
 
-def _docker(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan | Ask:
-    asked = unread(found, _PROGRAMS)
-    if asked:
-        return asked
-    request, programs = Request.read(variables), _paths(found["programs"])
-    options = docker_options(request, toolkit_plan(request, _observed(facts, found["refresh"])), programs)
-    is_legacy = "features" not in options
-    refusal = f"nvidia-container-runtime-hook, which legacy mode needs, is not in /usr/bin; {_INSTALL_HINT}"
-    return Plan(
-        (refusal,) if is_legacy and _HOOK not in programs else (),
-        warnings=(_LEGACY,) if is_legacy else (),
-        tasks={"options": options},
-    )
-
-
-def _embedded(_variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan | Ask:
-    engine = found["engine"]
-    asked = unread(found, {"written": search(engine["searched"], ["config.toml", "manifests"])})
-    if asked:
-        return asked
-    there = _paths(found["written"])
-    files = [one for one in engine["files"] if one.get("needs", engine["config"]) in there]
-    advice = f"install and start {engine['name']} first, or take it out of {TOOLKIT}_runtimes"
-    refusal = f"there is no {engine['config']}; {advice}"
-    return Plan(
-        () if engine["config"] in there else (refusal,),
-        tasks={
-            "write": [one for one in files if one["content"]],
-            "remove": [one["path"] for one in files if not one["content"]],
-        },
-    )
-
-
 # Stages of the specification
 
 
@@ -395,13 +424,14 @@ def _generated(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Ma
 
     `units_failed`: the service has written none, so that the role keeps it. A condition that is not met is no failure.
     """
-    refresh = found["refresh"]
+    read = found["read"]
     if found["units_failed"]:
         asked = unread(found, {"ended": command("systemctl", "show", "--property=Result", "--value", UNITS[-1])})
         if asked:
             return asked
-        refresh = {**refresh, "result": str(found["ended"].get("stdout") or "").strip() or "unknown"}
-    planned = plan(Request.read(variables, bool(found["check_mode"])), _observed(facts, refresh))
+        ended = str(found["ended"].get("stdout") or "").strip() or "unknown"
+        read = {**read, "refresh": {**read["refresh"], "result": ended}}
+    planned = plan(Request.read(variables, bool(found["check_mode"])), _observed(facts, read))
     if planned.refusals:
         return planned
     # Without --output it only prints.
@@ -431,18 +461,17 @@ def _generated(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Ma
 
 def _record(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan | Ask:
     """What the role records; refused with a specification of other GPUs. `crio` is the result of crio_runtime."""
-    request, host = Request.read(variables), _observed(facts, found["refresh"])
+    request, host = Request.read(variables), _observed(facts, found["read"])
     decided = toolkit_plan(request, host)
-    asked = unread(found, _PROGRAMS) if "docker" in decided.runtimes else None
+    is_changed = decided.uses_cdi and not found["check_mode"]
+    asked = unread(found, {"cuda": ("gpu.fleet.cuda_facts", {})} if is_changed else {})
     if asked:
         return asked
     refusal = (
         f"{decided.spec_file} does not match the GPUs of the host, although it was just generated; see `nvidia-ctk cdi "
         "generate` and `systemctl status nvidia-cdi-refresh.service` on the host"
     )
-    is_judged = decided.uses_cdi and host.gpus_readable and not found["check_mode"]
-    options = docker_options(request, decided, _paths(found.get("programs", {})))
-    options = options if "docker" in decided.runtimes else {}
+    options = docker_options(request, decided, host.programs) if "docker" in decided.runtimes else {}
     packages = PACKAGES if decided.source == "repository" else ()
     is_refreshed = decided.uses_cdi and decided.units
     path, service = UNITS
@@ -475,7 +504,7 @@ def _record(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mappi
             "nvidia_docker": request.nvidia_docker,
         },
     }
-    wrong = is_judged and not decided.spec_matches
+    wrong = is_changed and host.gpus_readable and not decided.spec_matches
     return Plan((refusal,) if wrong else (), inputs=decided.inputs, tasks=tasks)
 
 
@@ -621,9 +650,6 @@ PLANNER = RolePlanner(
     "nvidia_container_toolkit",
     {
         "plan": _plan,
-        "units": _units,
-        "docker": _docker,
-        "embedded": _embedded,
         "generated": _generated,
         "record": _record,
         "smoke": _smoke,
