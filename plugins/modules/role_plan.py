@@ -65,8 +65,8 @@ options:
       - The stage to plan. Each role has V(plan), what it has to do by its variables and the facts of the host.
       - V(nvidia_repository) has V(definitions) as well, what the tasks need to add a repository, with its URLs, and
         V(packages), which sorts the files of repository packages.
-      - V(cuda) has V(packages), which installed packages go or are damaged, V(environment), the default toolkit and the
-        files to record, and V(compiler) and V(toolkits), which refuse what does not work after the installation.
+      - V(cuda) has V(removal), which installed packages go, and V(verify), which refuses what does not work after the
+        installation, and has the files to record.
       - V(cudnn) has V(loader), what the loader is configured with, and V(loaded), which refuses what the loader does
         not find.
       - V(nvidia_dcgm) has V(verify), which refuses a host engine that does not list the GPUs.
@@ -193,7 +193,7 @@ keyrings:
   elements: str
 files:
   description: Files that must not change, and that the role records.
-  returned: for O(role=nvidia_repository) with O(stage=packages), for O(role=cuda) with O(stage=environment), for
+  returned: for O(role=nvidia_repository) with O(stage=packages), for O(role=cuda) with O(stage=verify), for
     O(role=cudnn) with O(stage=loader), for O(role=nvidia_container_toolkit) with O(stage=record)
   type: list
   elements: str

@@ -54,8 +54,11 @@ def cuda_host(facts: dict[str, Any], system: dict[str, str]) -> toolkits.Host:
         "compiler": {"stdout": facts.get("compiler", "")},
         "lists": "fresh" if facts.get("fresh") else "cached",
         "simulation": facts.get("simulation"),
+        "components": facts.get("components"),
+        **({"packages": {}} if "installed" in facts else {}),
     }
-    return host.observed({"cuda": {"driver": driver}, "nvidia_smi": smi}, found)
+    of_host = {"cuda": {"driver": driver}, "nvidia_smi": smi, "packages": facts.get("installed")}
+    return host.observed(of_host, found)
 
 
 def cuda(facts: dict[str, Any] | None = None, system: dict[str, str] | None = None, **variables: Any) -> dict[str, Any]:
