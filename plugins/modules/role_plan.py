@@ -94,8 +94,8 @@ options:
         is run, V(proof), what it has shown, V(result), the fact C(gpu_health_result) with its files, and V(report),
         what is printed about it.
       - V(gpu_monitoring) has V(prometheus), the files for the host of Prometheus.
-      - V(gpu_state) has V(follow_up), what comes after a run of its module, V(hooks), the hooks of a change, and
-        V(hooked), which refuses a host on which hooks have failed.
+      - V(gpu_state) has V(follow_up), what comes after a run of its module, with the hooks, and V(hooked), which
+        refuses a host on which hooks have failed.
       - V(gpu_workload) has V(environments), which refuses virtual environments of others, V(indexes), package indexes
         with their URLs, V(installed), which refuses requirements that cannot be installed, V(runs), how each test is
         run, V(verdict) about its output, and V(summary) of all tests.
