@@ -103,8 +103,8 @@ options:
         is reached, V(check), which refuses a node that has not joined and an account without rights, V(taint), the
         patch by which a node has the taint of its verdict, V(verify), which refuses a cluster that has something else,
         V(failure), which explains what has failed, and V(removal), what the role has written on the node.
-      - V(slurm_gres) has V(request), which refuses variables before the node is read, V(changes), what differs from
-        the plan on the hosts, and V(read), which refuses what slurmd reads differently.
+      - V(slurm_gres) has V(changes), what differs from the plan on the hosts, which refuses a restart while jobs run and
+        a file that slurmd reads differently.
       - V(backend_ai_agent) has V(host), which refuses what the host lacks, V(secrets), the content of files that may
         have a password, V(installed), which refuses other packages than requested, V(checked), which refuses
         what the agent's checker does not take, V(reported), which refuses an agent that does not have the resources of
