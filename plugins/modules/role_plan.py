@@ -67,8 +67,7 @@ options:
         V(packages), which sorts the files of repository packages.
       - V(cuda) has V(removal), which installed packages go, and V(verify), which refuses what does not work after the
         installation, and has the files to record.
-      - V(cudnn) has V(loader), what the loader is configured with, and V(loaded), which refuses what the loader does
-        not find.
+      - V(cudnn) has V(loaded), which refuses what the loader does not find.
       - V(nvidia_dcgm) has V(verify), which refuses a host engine that does not list the GPUs.
       - The plans of these three need C(lists) in O(facts), V(cached) or V(fresh), to ask for what the repositories
         have.
@@ -103,8 +102,8 @@ options:
         is reached, V(check), which refuses a node that has not joined and an account without rights, V(taint), the
         patch by which a node has the taint of its verdict, V(verify), which refuses a cluster that has something else,
         V(failure), which explains what has failed, and V(removal), what the role has written on the node.
-      - V(slurm_gres) has V(changes), what differs from the plan on the hosts, which refuses a restart while jobs run and
-        a file that slurmd reads differently.
+      - V(slurm_gres) has V(changes), what differs from the plan on the hosts, which refuses a restart while jobs run
+        and a file that slurmd reads differently.
       - V(backend_ai_agent) has V(host), which refuses what the host lacks, V(secrets), the content of files that may
         have a password, V(installed), which refuses other packages than requested, V(checked), which refuses
         what the agent's checker does not take, V(reported), which refuses an agent that does not have the resources of
@@ -194,18 +193,13 @@ keyrings:
 files:
   description: Files that must not change, and that the role records.
   returned: for O(role=nvidia_repository) with O(stage=packages), for O(role=cuda) with O(stage=verify), for
-    O(role=cudnn) with O(stage=loader), for O(role=nvidia_container_toolkit) with O(stage=record)
+    O(role=nvidia_container_toolkit) with O(stage=record)
   type: list
   elements: str
-libraries:
-  description: The path of each library that the loader has to find.
-  returned: for O(role=cudnn) with O(stage=loader)
+loader:
+  description: What the loader is configured with, and which libraries it has to find.
+  returned: for O(role=cudnn) with V(unpacked) in O(facts)
   type: dict
-directories:
-  description: Where the loader searches, in this order.
-  returned: for O(role=cudnn) with O(stage=loader)
-  type: list
-  elements: str
 """
 
 from typing import Any
