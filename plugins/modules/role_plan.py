@@ -108,8 +108,7 @@ options:
         have a password, V(installed), which refuses other packages than requested, V(checked), which refuses
         what the agent's checker does not take, V(reported), which refuses an agent that does not have the resources of
         the host, and V(sessions), which refuses a removal while sessions run.
-      - V(windows_gpu) has V(request), which refuses variables before the host is read, and V(verify), which refuses a
-        host that is not as declared.
+      - V(windows_gpu) has V(request), which refuses variables before the host is read.
     type: str
     default: plan
   observe:
