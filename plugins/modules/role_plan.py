@@ -75,7 +75,8 @@ options:
         lists, V(sources), which has URLs, V(installed), which refuses other packages and modules than planned,
         V(configured), its files and its record, V(failure), what a rollback restores, V(activation), whether the driver
         has to be loaded, V(reboot), which refuses a reboot that does not load it, V(persistence), which refuses GPUs
-        that are not kept initialised, V(removal), and V(in_use), which refuses a removal while GPUs are in use.
+        that are not kept initialised, and V(in_use), which refuses a removal while GPUs are in use. With C(reads) in
+        O(facts) its plan has what is removed.
       - V(docker) has V(host), the plan with users and package lists, which after the installation refuses another
         version, V(secrets), what may have a password, V(restart), whether the engine is restarted and why,
         V(containers), those to remove, V(images), those to load and to pull, and V(failed), which explains failures of
