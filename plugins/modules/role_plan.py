@@ -65,10 +65,9 @@ options:
       - The stage to plan. Each role has V(plan), what it has to do by its variables and the facts of the host.
       - V(nvidia_repository) has V(definitions) as well, what the tasks need to add a repository, with its URLs, and
         V(packages), which sorts the files of repository packages.
-      - V(cuda) has V(packages), which installed packages go or are damaged, V(environment), the default toolkit and the
-        files to record, and V(compiler) and V(toolkits), which refuse what does not work after the installation.
-      - V(cudnn) has V(loader), what the loader is configured with, and V(loaded), which refuses what the loader does
-        not find.
+      - V(cuda) has V(removal), which installed packages go, and V(verify), which refuses what does not work after the
+        installation, and has the files to record.
+      - V(cudnn) has V(loaded), which refuses what the loader does not find.
       - V(nvidia_dcgm) has V(verify), which refuses a host engine that does not list the GPUs.
       - The plans of these three need C(lists) in O(facts), V(cached) or V(fresh), to ask for what the repositories
         have.
@@ -76,7 +75,8 @@ options:
         lists, V(sources), which has URLs, V(installed), which refuses other packages and modules than planned,
         V(configured), its files and its record, V(failure), what a rollback restores, V(activation), whether the driver
         has to be loaded, V(reboot), which refuses a reboot that does not load it, V(persistence), which refuses GPUs
-        that are not kept initialised, V(removal), and V(in_use), which refuses a removal while GPUs are in use.
+        that are not kept initialised, and V(in_use), which refuses a removal while GPUs are in use. With C(reads) in
+        O(facts) its plan has what is removed.
       - V(docker) has V(secrets), what may have a password, V(restart), whether the engine is restarted and why,
         V(containers), those to remove, V(images), those to load and to pull, and V(failed), which explains failures of
         engines. With C(asks) in O(facts) its plan asks for users and package lists.
@@ -92,21 +92,20 @@ options:
         C(gpu_health_result) with its files and what is printed about it, and V(evidence), the files of a fault that are
         fetched. C(is_alone) in O(facts) is the plan of the verdict alone, which needs no facts.
       - V(gpu_monitoring) has V(prometheus), the files for the host of Prometheus.
-      - V(gpu_state) has V(follow_up), what comes after a run of its module, V(hooks), the hooks of a change, and
-        V(hooked), which refuses a host on which hooks have failed.
+      - V(gpu_state) has V(follow_up), what comes after a run of its module, with the hooks, and V(hooked), which
+        refuses a host on which hooks have failed.
       - V(gpu_workload) has V(indexes), package indexes with their URLs, V(installed), which refuses requirements that
         cannot be installed, and V(results) of all tests.
       - V(kubernetes_node) has V(request), which refuses variables before the node is read, V(cluster), how the cluster
         is reached, V(cap), which nodes get no taint for their verdict, V(taint), the patch by which a node has it,
         V(check), which refuses a node that has not joined and manifests that may not be applied, and V(verify), which
         refuses a cluster that has something else.
-      - V(slurm_gres) has V(request), which refuses variables before the node is read, V(changes), what differs from
-        the plan on the hosts, and V(read), which refuses what slurmd reads differently.
+      - V(slurm_gres) has V(changes), what differs from the plan on the hosts, which refuses a restart while jobs run
+        and a file that slurmd reads differently.
       - V(backend_ai_agent) has V(secrets), the content of files that may have a password, V(installed), which refuses
         other packages than requested, V(checked), which refuses what the agent's checker does not take, and
         V(reported), which refuses an agent that does not have the resources of the host.
-      - V(windows_gpu) has V(request), which refuses variables before the host is read, and V(verify), which refuses a
-        host that is not as declared.
+      - V(windows_gpu) has V(request), which refuses variables before the host is read.
     type: str
     default: plan
   observe:
@@ -189,19 +188,14 @@ keyrings:
   elements: str
 files:
   description: Files that must not change, and that the role records.
-  returned: for O(role=nvidia_repository) with O(stage=packages), for O(role=cuda) with O(stage=environment), for
-    O(role=cudnn) with O(stage=loader), for O(role=nvidia_container_toolkit) with O(stage=record)
+  returned: for O(role=nvidia_repository) with O(stage=packages), for O(role=cuda) with O(stage=verify), for
+    O(role=nvidia_container_toolkit) with O(stage=record)
   type: list
   elements: str
-libraries:
-  description: The path of each library that the loader has to find.
-  returned: for O(role=cudnn) with O(stage=loader)
+loader:
+  description: What the loader is configured with, and which libraries it has to find.
+  returned: for O(role=cudnn) with V(unpacked) in O(facts)
   type: dict
-directories:
-  description: Where the loader searches, in this order.
-  returned: for O(role=cudnn) with O(stage=loader)
-  type: list
-  elements: str
 """
 
 from typing import Any

@@ -306,13 +306,13 @@ def result_of(root: AptRoot, reading: Reading | list[Reading]) -> dict[str, Any]
 
 def decide(root: AptRoot, facts: dict[str, Any], variables: dict[str, Any]) -> Decided:
     """The stages of a run, in its order, until the packages would change."""
-    planned = stage("plan", facts, {"check_mode": True}, **variables)
-    if planned["refusals"]:
-        return Decided("refused", "; ".join(planned["refusals"]))
     sources = root.run(["dpkg-query", "--show", "--showformat", "${Package}\t${source:Package}\n"]).text.splitlines()
     read: dict[str, Any] = {"sources": {"stdout_lines": sources}, "in_use": {"users": []}, "containers": {}}
+    planned = stage("plan", facts, {"check_mode": True, "reads": True, **read}, **variables)
+    if planned["refusals"]:
+        return Decided("refused", "; ".join(planned["refusals"]))
     if "remove" in planned["steps"]:
-        removal = stage("removal", facts, read, **variables)
+        removal = planned["removal"]
         asked_for = {"install": [], "removals": removal["packages"], "releasable": removal["releasable"]}
         return transaction(root, asked_for, repair=True)
     if "install" not in planned["steps"]:

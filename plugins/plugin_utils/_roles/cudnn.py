@@ -21,13 +21,26 @@ from .._compatibility import (
     fits,
     read_gpus,
 )
-from .._planning.contract import Ask, Outlook, Plan, Read, RecordedHost, RequestError, RolePlanner, inputs_of, is_true
+from .._planning.contract import (
+    Ask,
+    Outlook,
+    Plan,
+    Read,
+    RecordedHost,
+    RequestError,
+    RolePlanner,
+    command,
+    inputs_of,
+    is_true,
+    unread,
+)
 from .._planning.platforms import platform_of
 from .._planning.variable_forms import is_list, shown
 from .cuda.packages import (
     FRESH,
     LOCK_FILE,
     LOCK_PLUGIN,
+    MANAGERS,
     CudaPackage,
     Offer,
     Table,
@@ -315,6 +328,7 @@ def _tasks(request: Request, host: Host, table: Table) -> dict[str, Any]:
     obsolete = {name: [one for one in host.recorded.get(name) or () if one not in data[name]] for name in data}
     names = dict.fromkeys((*data["packages"], *_probe(host.manager, table)))
     separator = "-" if is_locked else "="
+    listed = [f"{package.name}{separator}{package.version}" for package in installed]
     changes = {"install": [package.name for package in installed] + directories} if request.is_present else {}
     changes["remove"] = obsolete["packages"] + obsolete["directories"]
     return {
@@ -331,7 +345,7 @@ def _tasks(request: Request, host: Host, table: Table) -> dict[str, Any]:
         ],
         "links": [{"path": path, "src": first[path]} for path in links],
         "packages": [asdict(package) for package in packages],
-        "installed": [f"{package.name}{separator}{package.version}" for package in installed],
+        **{name: listed if name == host.manager else [] for name in MANAGERS},
         "obsolete": obsolete,
         "removes_packages": bool(obsolete["packages"] or obsolete["version_locks"]),
         "obsolete_files": obsolete["links"]
@@ -462,15 +476,14 @@ def _probe(manager: str, table: Table) -> tuple[str, ...]:
 # What the loader has to find
 
 
-def loader(request: Request, host: Host, table: Table, unpacked: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+def loader(planned: Plan, unpacked: Sequence[Mapping[str, str]]) -> dict[str, Any]:
     """What the loader is configured with; `unpacked` are the libraries of each archive, by name. The first counts."""
     libraries = {name: path for of_archive in reversed(unpacked) for name, path in of_archive.items()}
     directories = list(dict.fromkeys(str(PurePosixPath(p).parent) for one in unpacked for p in one.values()))
-    planned = _tasks(request, host, table)
-    archives = [entry["path"] for entry in planned["archives"]]
+    archives = [entry["path"] for entry in planned.tasks["archives"]]
     files = [LOADER_FILE] if archives else []
-    files += [PREFERENCES_FILE] if planned["packages"] and host.manager == "apt" else []
-    files += [link["path"] for link in planned["links"]]
+    files += [PREFERENCES_FILE] if planned.tasks["apt"] else []
+    files += [link["path"] for link in planned.tasks["links"]]
     files += [path + below for path in archives for below in ("", "/.gpu-fleet-archive.json", "/*", "/*/*")]
     return {
         "libraries": libraries,
@@ -513,23 +526,24 @@ def _before_change(variables: Mapping[str, Any], facts: Mapping[str, Any], outlo
 
 
 def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan | Ask:
-    """The plan, with `lists` by what the repositories have."""
+    """The plan, with `lists` by what the repositories have, and with `unpacked` what the loader gets."""
     request = _request(variables, facts)
     found = plan(request, Host.of(facts), variables[_TABLE])
     if found.refusals or not found.has_work or "lists" not in given:
         return found
     host = Host.of(facts, given.get("offers", {}), given["lists"] == FRESH)
-    return offers_of(found, given) or plan(request, host, variables[_TABLE])
+    asked = offers_of(found, given)
+    if asked:
+        return asked
+    found = plan(request, host, variables[_TABLE])
+    configured = {"loader": loader(found, given["unpacked"])} if "unpacked" in given else {}
+    return replace(found, tasks={**found.tasks, **configured})
 
 
-def _loader(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    table = variables[_TABLE]
-    return loader(_request(variables, facts), Host.of(facts), table, given["unpacked"])
-
-
-def _loaded(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
-    request = _request(variables, facts)
-    return Plan(tuple(refusals_of_the_loader(request, given["libraries"], str(given["cache"]))))
+def _loaded(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan | Ask:
+    asked = unread(given, {"cache": command("ldconfig", "-p")})
+    cache = "" if asked else str(given["cache"].get("stdout") or "")
+    return asked or Plan(tuple(refusals_of_the_loader(_request(variables, facts), given["libraries"], cache)))
 
 
 def _listed(
@@ -544,7 +558,7 @@ def _repository(variables: Mapping[str, Any], _facts: Mapping[str, Any]) -> str:
 
 PLANNER = RolePlanner(
     "cudnn",
-    {"plan": _plan, "loader": _loader, "loaded": _loaded},
+    {"plan": _plan, "loaded": _loaded},
     tables=(_TABLE,),
     refuses=_before_change,
     repository=_repository,

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from .._planning.contract import Needs, Outlook, Plan, Readings, RolePlanner, is_true
+from .._planning.contract import Ask, Needs, Outlook, Plan, Readings, RolePlanner, command, is_true, unread
 from .nvidia_container_toolkit.plan import TOOLKIT
 
 _DIRECTORY = "/var/cache/gpu-fleet-enroot"
@@ -262,11 +262,6 @@ def plan(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[
         if requested.settings
         else "",
         "needs_apparmor": _kernel(read).get(_RESTRICTED) == "1",
-        "slurm_files": (
-            _BUILT if requested.builds else _PACKAGED,
-            f"{requested.config}/plugstack.conf",
-            f"{requested.config}/plugstack.conf.d/pyxis.conf",
-        ),
     }
     tasks["predicted"] = tuple(_predicted(requested, tasks))
     return Plan(refusals=refusals(variables, facts, Outlook(read, coming)), tasks=tasks)
@@ -392,23 +387,33 @@ def _slurm_refusals(requested: Request, slurm: re.Match[str] | None) -> Iterator
         )
 
 
-def dependencies(_variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
-    """What dnf installs before the packages. found: `lines` that `rpm --test` has printed."""
-    matches = (_MISSING.fullmatch(str(line)) for line in found["lines"])
+def dependencies(_variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan | Ask:
+    """What dnf installs before the `packages`. What it cannot install is refused with them."""
+    asked = unread(found, {"tested": command("rpm", "--upgrade", "--test", "--replacepkgs", *found["packages"])})
+    if asked:
+        return asked
+    matches = map(_MISSING.fullmatch, str(found["tested"].get("stderr") or "").splitlines())
     return Plan(tasks={"names": sorted({match[1] for match in matches if match})})
 
 
-def plugin(variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
-    """The line for pyxis and its file. found: `files`, results of slurp in the order of the plan's slurm_files."""
+def plugin(variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan | Ask:
+    """The line for pyxis and its file, by what pyxis has installed and what Slurm loads."""
     requested = Request.read(variables)
-    own, plugstack, included = (_content(one) for one in found["files"])
+    own_file = _BUILT if requested.builds else _PACKAGED
+    paths = (own_file, f"{requested.config}/plugstack.conf", f"{requested.config}/plugstack.conf.d/pyxis.conf")
+    asked = unread(found, {"files": [("slurp", {"src": path}) for path in paths]})
+    if asked:
+        return asked
+    read = found["files"]["results"]
+    wrong = [one for one in read if one.get("failed") and "not found" not in str(one.get("msg")).lower()]
+    if wrong:
+        return Plan((f"the files of Slurm cannot be read: {wrong[0].get('msg')}",))
+    own, plugstack, included = map(_content, read)
     match = _PLUGIN.search(own or "")
     path = match[1] if match else ""
     refusals = []
     if not match and not is_true(found["check_mode"]):
-        refusals = [
-            f"{_BUILT if requested.builds else _PACKAGED} names no spank_pyxis.so; is enroot_pyxis a package of pyxis?"
-        ]
+        refusals = [f"{own_file} names no spank_pyxis.so; is enroot_pyxis a package of pyxis?"]
     # A directory that plugstack.conf includes has the files of plugins, by their names.
     directory = f"{requested.config}/plugstack.conf.d"
     is_included = any(one == directory for one in _INCLUDE.findall(plugstack or ""))

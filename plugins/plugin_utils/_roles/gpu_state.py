@@ -21,7 +21,7 @@ from ...module_utils._common.plain_text import one_line
 from ...module_utils._settings.request import NAMES as SETTINGS
 from ...module_utils._settings.request import parse_settings
 from ...module_utils._state.request import parse_declaration
-from .._planning.contract import Plan, RolePlanner
+from .._planning.contract import Ask, Plan, RolePlanner, unread
 from .._planning.variable_forms import is_list, read_truth, shown
 
 APPLY, PREDICT = "apply", "predict"
@@ -235,11 +235,14 @@ def follow_up(request: Request, run: Run, result: Mapping[str, Any], has_facts: 
     }
     found = [step for step, is_due in steps.items() if is_due and not run.check_mode]
     pending = one_line(", ".join(map(str, result["pending"]))) if REPORT in found else ""
+    # Where only the boot service differs no hook runs.
+    runs_hooks = result["gpus_changed"] or is_pending
     note = f"an ECC or MIG mode is pending on {pending}; {_why_pending(request, run, result)}"
     return Plan(
         steps=(*((FETCH_EVIDENCE,) if request.fetches_evidence else ()), *found),
         notes=(note,) if REPORT in found else (),
         tasks={
+            "hooks": {"before": request.before if runs_hooks else [], "after": request.after if runs_hooks else []},
             "refreshes": not {*found}.isdisjoint((READ_GPUS, RESTART_CDI_REFRESH, GENERATE_CDI)),
             "goes_on": not {*found}.isdisjoint((HOOKS, REBOOT, REPORT)),
         },
@@ -256,12 +259,6 @@ def _why_pending(request: Request, run: Run, result: Mapping[str, Any]) -> str:
     return "a host is never rebooted over a local connection, so reboot it yourself"
 
 
-def hooks(request: Request, prediction: Mapping[str, Any]) -> dict[str, Any]:
-    """The hooks of a change. Where only the boot service differs none runs."""
-    runs = prediction["gpus_changed"] or prediction["reboot_required"]
-    return {"before": request.before if runs else [], "after": request.after if runs else []}
-
-
 def failed_hooks(failures: Sequence[Mapping[str, Any]]) -> Plan:
     """Refuses a host on which hooks after the change have failed; each has `hook`, `task` and `message`."""
     reasons = []
@@ -274,6 +271,7 @@ def failed_hooks(failures: Sequence[Mapping[str, Any]]) -> Plan:
 # The removal of everything
 
 
+_BOOT_PLAN = "/var/lib/gpu-fleet/state/plan.json"
 _CONFIRM = "gpu_fleet_decommission_confirm"
 _OF_A_REMOVAL: tuple[Any, ...] = ("absent", False, None, {})
 """What decommission.yml sets variables to, in place of the inventory."""
@@ -319,10 +317,6 @@ def _follow_up(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Ma
     return follow_up(Request.read(variables), Run.of(given["run"]), given["result"], "nvidia_smi" in facts)
 
 
-def _hooks(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    return hooks(Request.read(variables), given["prediction"])
-
-
 def _hooked(_variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
     return failed_hooks(given["failures"])
 
@@ -331,12 +325,20 @@ def _removal(_variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Ma
     return contradicting(given["given"])
 
 
-def _mig_declared(_variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    return {"gpus": mig_declared(given["plan"], facts["nvidia_smi"]["gpus"])}
+def _mig_declared(_variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan | Ask:
+    asked = unread(given, {"file": ("slurp", {"src": _BOOT_PLAN})})
+    if asked:
+        return asked
+    read = given["file"]
+    if read.get("failed") and "not found" not in str(read.get("msg")):
+        return Plan((f"{_BOOT_PLAN} cannot be read: {read.get('msg')}",))
+    declared = mig_declared(str(read.get("content") or ""), facts["nvidia_smi"]["gpus"])
+    return Plan(tasks={"gpus": declared})
 
 
-def _mig_left(_variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
-    return mig_left(given["declared"], given["found"]["ansible_facts"]["nvidia_smi"]["gpus"])
+def _mig_left(_variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan | Ask:
+    asked = unread(given, {"smi": ("gpu.fleet.nvidia_smi_facts", {})})
+    return asked or mig_left(given["declared"], facts["nvidia_smi"]["gpus"])
 
 
 PLANNER = RolePlanner(
@@ -344,7 +346,6 @@ PLANNER = RolePlanner(
     {
         "plan": _plan,
         "follow_up": _follow_up,
-        "hooks": _hooks,
         "hooked": _hooked,
         "removal": _removal,
         "mig_declared": _mig_declared,

@@ -31,8 +31,10 @@ from .._planning.contract import (
     RecordedHost,
     RequestError,
     RolePlanner,
+    command,
     inputs_of,
     is_true,
+    unread,
 )
 from .._planning.platforms import platform_of
 from .._planning.variable_forms import shown
@@ -547,9 +549,9 @@ def _begins(version: str, beginning: str) -> bool:
 # What was read back
 
 
-def refusals_of_the_service(host: Host, discovery: str, command: str) -> Iterator[str]:
+def refusals_of_the_service(host: Host, discovery: str, start: str) -> Iterator[str]:
     """What `dcgmi discovery -l` and the unit's ExecStart differ in from a service that is as declared."""
-    if f"{_LOOPBACK} " not in f"{command} ":
+    if f"{_LOOPBACK} " not in f"{start} ":
         yield (
             f"{UNIT} does not start nv-hostengine with {_LOOPBACK}; see `systemctl cat {UNIT}` for a drop-in that "
             f"counts after {DROP_IN}, and remove it"
@@ -565,9 +567,9 @@ def refusals_of_the_service(host: Host, discovery: str, command: str) -> Iterato
         )
 
 
-def refusals_of_the_exporter(exporter: Exporter, command: str, status: int) -> Iterator[str]:
+def refusals_of_the_exporter(exporter: Exporter, start: str, status: int) -> Iterator[str]:
     """What the unit's ExecStart and the status of a request over HTTP differ in from an exporter as declared."""
-    if f" {exporter.options} " not in f" {command} ":
+    if f" {exporter.options} " not in f" {start} ":
         yield (
             f"{EXPORTER_UNIT} does not start dcgm-exporter with {exporter.options}; see `systemctl cat "
             f"{EXPORTER_UNIT}` for a drop-in that counts after {EXPORTER_DROP_IN}, and remove it"
@@ -600,8 +602,14 @@ def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping
     return offers_of(found, given) or plan(request, host, variables[_TABLE])
 
 
-def _verify(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
-    exporter, commands = Request.read(variables).exporter, [str(one["stdout"]) for one in given["commands"]]
+def _verify(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan | Ask:
+    exporter = Request.read(variables).exporter
+    show = ("systemctl", "show", "--property=ExecStart", "--value")
+    units = (UNIT, EXPORTER_UNIT) if exporter else (UNIT,)
+    asked = unread(given, {"commands": [command(*show, unit) for unit in units]})
+    if asked:
+        return asked
+    commands = [str(one.get("stdout") or "") for one in given["commands"]["results"]]
     found = [*refusals_of_the_service(Host.of(facts), str(given["discovery"]), commands[0])]
     if exporter is not None:
         found += refusals_of_the_exporter(exporter, commands[1], int(given["status"]))

@@ -8,13 +8,14 @@ Pure: facts about GPUs and outputs of slurmd in, the content of the files out. A
 
 from __future__ import annotations
 
+import base64
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from .._planning.contract import Needs, Outlook, Plan, Readings, RolePlanner
+from .._planning.contract import Ask, Needs, Outlook, Plan, Reading, Readings, RolePlanner, command, unread
 
 EXPLICIT, AUTO, NVML, NVIDIA = "explicit", "auto", "nvml", "nvidia"
 _HEADER = "# Written by the role gpu.fleet.slurm_gres; changes are overwritten.\n"
@@ -27,6 +28,19 @@ _GRES_LINE = re.compile(r"\bGres Name=gpu Type=(\S+) Count=([0-9]{1,9}) .*?\bFil
 _LONGEST_LINE = 4000
 # Behind the name of the program, or from 26.05 on behind the time.
 _MESSAGE = re.compile(r"^\S+ ((?:error|fatal|warning|WARNING): .*|We were configured (?:with|to autodetect) .*)")
+# What is gathered by default, and the topology.
+_GPUS_OF_NODE: Reading = ("gpu.fleet.nvidia_smi_facts", {"gather_subset": ["!clocks", "!supported_clocks", "!nvlink"]})
+# One process a step of a job; `slurmstepd infinity`, which holds a cgroup, is none.
+_JOBS = command("pgrep", "--full", "--list-full", r"^slurmstepd: \[")
+# Takes slurmd, the node and a slurm.conf of only this node, and reads gres.conf. Leaves nothing.
+_CHECK = """\
+set -e
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+printf %s "$3" >"$scratch/slurm.conf"
+cat >"$scratch/gres.conf"
+"$1" -G -N "$2" -f "$scratch/slurm.conf"
+"""
 _CPUS = ("lscpu", "--parse=CPU,CORE,SOCKET")
 _PARAMETER = re.compile(r"[A-Za-z]+")
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -451,11 +465,6 @@ NODE_LINE, GRES_CONF, RESTART = "write_node_line", "write_gres_conf", "restart_s
 """Steps."""
 
 
-def _request(variables: Mapping[str, Any], _facts: Mapping[str, Any], _given: Mapping[str, Any]) -> Plan:
-    """Refuse wrong variables, whatever the node has."""
-    return Plan(refusals=Request.read(variables).refusals)
-
-
 def _needs(variables: Mapping[str, Any]) -> Needs:
     request = Request.read(variables)
     return Needs(commands=() if request.refusals else ((request.slurmd, "-C"), (request.slurmd, "-V"), _CPUS))
@@ -489,35 +498,58 @@ def _refusals(variables: Mapping[str, Any], facts: Mapping[str, Any], outlook: O
     )
 
 
-def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
-    """What the files have to have; `mig_minors` is the driver's file of that name."""
+def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan | Ask:
+    """What the files have to have, and gres.conf as it is, in base64; None where there is none."""
     request = Request.read(variables)
-    # Where the request is refused, nothing was read.
-    read, minors = Readings.of(given.get("readings") or {}), str(given["mig_minors"])
-    planned = (
-        GresPlan(request.detection, refusals=request.refusals)
-        if request.refusals
-        else slurm_gres(request, _found(request, facts["nvidia_smi"], read, minors))
+    if request.refusals:
+        return Plan(request.refusals)
+    paths = [str(variables[name]) for name in ("slurm_gres_file", "slurm_gres_mig_minors")]
+    asked = unread(given, {"gpus": _GPUS_OF_NODE, "files": [("slurp", {"src": path}) for path in paths]})
+    if asked:
+        return asked
+    read = given["files"]["results"]
+    # Neither has to exist. One that cannot be read is not replaced, since the previous one could not be restored.
+    unreadable = tuple(
+        f"{path} cannot be read: {one.get('msg')}"
+        for path, one in zip(paths, read, strict=True)
+        if one.get("failed") and "not found" not in str(one.get("msg")).lower()
     )
-    found = asdict(planned)
-    return Plan(refusals=found.pop("refusals"), tasks=found)
+    if unreadable:
+        return Plan(unreadable)
+    found = _found(
+        request, facts["nvidia_smi"], Readings.of(given.get("readings") or {}), _text(read[1].get("content"))
+    )
+    planned = asdict(slurm_gres(request, found))
+    return Plan(refusals=planned.pop("refusals"), tasks={**planned, "previous": read[0].get("content")})
 
 
-def _changes(_variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
-    """What differs from the plan.
+def _text(content: str | None) -> str:
+    return base64.b64decode(content or "").decode(errors="replace")
 
-    `lines` are the predictions of the node line, one a host; `restart` is why slurmd has to read the present files.
+
+def _changes(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan | Ask:
+    """What differs from the plan; refuses a restart while jobs run, and a gres.conf that slurmd reads differently.
+
+    `planned` is the plan, `lines` are the predictions of the node line, one a host. In check mode the devices may be
+    still to be made, and until a change is applied the node may be drained.
     """
+    file, planned = str(variables["slurm_gres_file"]), given["planned"]
+    restart: Reading = ("gpu.fleet.unit_restart", {"name": "slurmd.service", "started_after": [file]})
+    asked = unread(given, {"restart": restart})
+    if asked:
+        return asked
+    if given["restart"].get("failed"):
+        return Plan((str(given["restart"].get("msg")),))
     unreachable = [one["item"] for one in given["lines"] if one.get("unreachable")]
     reached = [one for one in given["lines"] if not one.get("unreachable")]
     reasons = {
         NODE_LINE: "the node line differs" if any(one.get("msg") for one in reached) else "",
-        GRES_CONF: "gres.conf differs" if given["present"] != given["planned"] else "",
-        RESTART: given["restart"],
+        GRES_CONF: "gres.conf differs" if _text(planned["previous"]) != planned["gres_conf"] else "",
+        RESTART: given["restart"]["reason"],
     }
     steps = tuple(step for step, reason in reasons.items() if reason)
     hosts = ", ".join(unreachable)
-    return Plan(
+    plan = Plan(
         steps=steps,
         reasons=tuple(reasons[step] for step in steps),
         warnings=(f"the node line is not written on {hosts}; run this again once they are reachable",) if hosts else (),
@@ -526,30 +558,57 @@ def _changes(_variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Ma
             "writes_gres_conf": GRES_CONF in steps,
         },
     )
+    if given["check_mode"] or not steps:
+        return plan
+    if variables["slurm_gres_running_jobs"] == "refuse":
+        asked = unread(given, {"jobs": _JOBS}, plan)
+        refusal = "" if asked else _refusal_of_jobs(file, given["jobs"])
+        if asked or refusal:
+            return asked or Plan((refusal,))
+    if GRES_CONF not in steps:
+        return plan
+    node, slurm_conf = str(variables["slurm_gres_node"]), str(planned["slurm_conf"])
+    name, arguments = command("sh", "-c", _CHECK, "sh", Request.read(variables).slurmd, node, slurm_conf)
+    stdin = {"stdin": planned["gres_conf"], "stdin_add_newline": False, "expand_argument_vars": False}
+    asked = unread(given, {"read": (name, {**arguments, **stdin})}, plan)
+    refusal = "" if asked else _refusal_of_slurmd(file, planned, given["read"])
+    return asked or (Plan((refusal,)) if refusal else plan)
 
 
-def _read(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
-    """Refuses a gres.conf that slurmd reads differently."""
-    devices = tuple(Device(one["type"], tuple(one["files"]), one["cores"]) for one in given["devices"])
-    errors = gres_errors(GresPlan(given["detection"], devices, given["gres"]), given["stdout"] + "\n" + given["stderr"])
-    if not errors and given["rc"] == 0:
-        return Plan()
-    reason = "; ".join(errors) or given["stderr"]
-    return Plan(refusals=(f"slurmd -G rejects the new {variables['slurm_gres_file']}: {reason}",))
+def _refusal_of_jobs(file: str, found: Mapping[str, Any]) -> str:
+    """Why slurmd is not restarted now. The exit status of pgrep is 1 where it finds none."""
+    if found.get("rc") == 1:
+        return ""
+    if found.get("rc") != 0:
+        return f"pgrep does not list the jobs of the node: {_line_of(found.get('stderr') or found.get('msg'))}"
+    lines = str(found.get("stdout") or "").splitlines()
+    jobs = ", ".join(re.sub(r"^.*\[(.*)\].*$", r"\1", line[:_LONGEST_LINE]) for line in lines)
+    return (
+        f"slurmd has to be restarted for {file} while jobs run ({jobs}); drain the node first, as gpu.fleet.upgrade "
+        "does, or set slurm_gres_running_jobs to keep"
+    )
+
+
+def _refusal_of_slurmd(file: str, planned: Mapping[str, Any], read: Mapping[str, Any]) -> str:
+    """What slurmd reads differently in the new gres.conf."""
+    devices = tuple(Device(one["type"], tuple(one["files"]), one["cores"]) for one in planned["devices"])
+    stdout, stderr = (str(read.get(name) or "") for name in ("stdout", "stderr"))
+    errors = gres_errors(GresPlan(planned["detection"], devices, planned["gres"]), f"{stdout}\n{stderr}")
+    if not errors and read.get("rc") == 0:
+        return ""
+    return f"slurmd -G rejects the new {file}: {'; '.join(errors) or stderr}"
 
 
 PLANNER = RolePlanner(
     "slurm_gres",
-    {"request": _request, "plan": _plan, "changes": _changes, "read": _read},
+    {"plan": _plan, "changes": _changes},
     reads=(
         "slurm_gres_controller",
         "slurm_gres_directory",
         "slurm_gres_file",
-        "slurm_gres_mig_minors",
         "slurm_gres_node",
         "slurm_gres_node_file",
         "slurm_gres_node_file_hosts",
-        "slurm_gres_running_jobs",
     ),
     needs=_needs,
     refuses=_refusals,

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from ...module_utils._common.plain_text import one_line
 from ...module_utils._cuda.toolkits import cudnn_of_header, nvcc_version
 from ...module_utils._knowledge.branches import KNOWN_BRANCHES
 from ...module_utils._nvidia_smi.xml import Document, DocumentError, parse_document
@@ -336,17 +337,18 @@ def _request(variables: Mapping[str, Any], _facts: Mapping[str, Any], _given: Ma
 
 
 def _plan(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
-    found = windows_gpu_plan(read_request(variables), _found(given))
+    request, read = read_request(variables), _found(given)
+    found = windows_gpu_plan(request, read)
     reboots = found.reboot_required and variables["windows_gpu_reboot"] == "if_required"
     return Plan(
         refusals=found.refusals,
         steps=(*(["install"] if found.installations else []), *(["reboot"] if reboots else [])),
-        tasks={"installations": [asdict(one) for one in found.installations]},
+        tasks={
+            "installations": [asdict(one) for one in found.installations],
+            # What is wrong where nothing more is to be installed.
+            "failures": [one_line(text) for text in windows_gpu_failures(request, read)],
+        },
     )
-
-
-def _verify(variables: Mapping[str, Any], _facts: Mapping[str, Any], given: Mapping[str, Any]) -> Plan:
-    return Plan(tuple(windows_gpu_failures(read_request(variables), _found(given))))
 
 
 def _found(given: Mapping[str, Any]) -> WindowsFound:
@@ -365,7 +367,7 @@ def _found(given: Mapping[str, Any]) -> WindowsFound:
 
 PLANNER = RolePlanner(
     "windows_gpu",
-    {"request": _request, "plan": _plan, "verify": _verify},
+    {"request": _request, "plan": _plan},
     collections=("ansible.windows",),
     reads=("windows_gpu_cuda", "windows_gpu_cudnn", "windows_gpu_driver", "windows_gpu_reboot_timeout"),
 )

@@ -5,7 +5,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -17,8 +21,10 @@ from tests.unit.cuda.test_cuda_plan import CUDA_TABLES, DEBIAN, EL, ROLES, UBUNT
 
 RUNFILES = {version: {"url": "https://mirror.example.com/cuda.run", "sha256": "A" * 64} for version in ("12.9", "13.0")}
 OF_RUNFILES: dict[str, Any] = {"cuda_source": "runfile", "cuda_runfiles": RUNFILES, "cuda_versions": ["12.9", "13.0"]}
-DRIVER = {"library_version": "570.133.20", "loaded_version": "570.133.20", "library_path": None, "loaded": True}
+DRIVER = {"library_version": "580.178.04", "loaded_version": "580.178.04", "library_path": None, "loaded": True}
 NAMES = {"profile": "/etc/profile.d/cuda.sh", "loader": "/etc/ld.so.conf.d/gpu-fleet-cuda.conf"}
+CACHE = "\tlibcudart.so.{0} (libc6,x86-64) => /usr/local/cuda/lib64/libcudart.so.{0}\n"
+OF_HOST = [{"version": "13.0.2"}]
 COMPONENTS = "/etc/apt/sources.list.d/gpu-fleet-cuda-non-free.sources"
 OF_13 = {"cuda_versions": ["13.0"]}
 LOCK = "cuda-toolkit-config-common-0:12.9.*"
@@ -36,8 +42,36 @@ def stage(
     of_host = {"driver": DRIVER, "alternatives": {}, "toolkits": []}
     known = {**system, "gpu_fleet_managed": {"cuda": record} if record else {}, "cuda": of_host, **(facts or {})}
     given = {**_load("cuda", "defaults"), **variables, TABLES: CUDA_TABLES}
-    result = PLANNERS["cuda"].stages[name](given, known, {"toolkits": {}, **found})
-    return list(result.refusals) if isinstance(result, Plan) else result
+    result = PLANNERS["cuda"].stages[name](given, known, found)
+    if isinstance(result, Ask):
+        return result
+    assert isinstance(result, Plan)
+    return list(result.refusals) or result.as_dict()
+
+
+def verified(
+    plan: dict[str, Any],
+    system: dict[str, str] = DEBIAN,
+    facts: dict[str, Any] | None = None,
+    read: dict[str, Any] | None = None,
+    **variables: Any,
+) -> Any:
+    """What the stage verify returns for a host whose compilers work, unless `read` has other readings."""
+    given = {"compilers": plan["compilers"], "forward": plan["forward"], "files": plan["record"]["files"]}
+    asked = stage("verify", given, system, facts=facts, **variables)
+    assert isinstance(asked, Ask) and asked.readings["cache"] == command("ldconfig", "-p")
+    versions = [one["version"] for one in plan["compilers"]]
+    results = {
+        "toolkits": {},
+        "cache": {"stdout": "".join(map(CACHE.format, ("12", "13")))},
+        "reported": {"results": [{"stdout": f"release {version}, V{version}"} for version in versions]},
+        "programs": {"results": [{"stdout": version} for version in versions]},
+    }
+    toolkits = {"cuda": {"driver": DRIVER, "alternatives": {}, "toolkits": [{"version": one} for one in versions]}}
+    assert results.keys() == asked.readings.keys()
+    return stage(
+        "verify", {**given, **results, **(read or {})}, system, facts={**toolkits, **(facts or {})}, **variables
+    )
 
 
 def removal(
@@ -45,9 +79,9 @@ def removal(
 ) -> Any:
     """Which installed packages go; the stage asks for them first."""
     found = {"which": "obsolete", **found}
-    asked = stage("packages", found, system, record, **variables)
+    asked = stage("removal", found, system, record, **variables)
     assert asked.readings == {"packages": ("gpu.fleet.host_facts", {"gather": ["packages"]})}
-    return stage("packages", {**found, "packages": {}}, system, record, {"packages": packages}, **variables)
+    return stage("removal", {**found, "packages": {}}, system, record, {"packages": packages}, **variables)
 
 
 def recorded(drift: tuple[str, ...] = (), **data: Any) -> dict[str, Any]:
@@ -62,9 +96,8 @@ def test_tasks_read_what_the_plan_has(system: dict[str, str], variables: dict[st
     plan = cuda({}, system, **variables)
     known = {
         "plan": {**plan, "variables": dict.fromkeys(PLANNERS["cuda"].reads)},
-        "environment": stage("environment", {"forward": [], "components": {}}, system, **variables),
+        "verified": verified(plan, system, **variables),
         "packages": removal({"obsolete": plan["obsolete"]}, system, {}, [], **variables),
-        "compiler": plan["compilers"][0],
         "runfile": cuda({}, system, **OF_RUNFILES)["runfiles"][0],
     }
     files = [path.read_text() for path in (ROLES / "cuda" / "tasks").iterdir()]
@@ -76,14 +109,11 @@ def test_tasks_read_what_the_plan_has(system: dict[str, str], variables: dict[st
             value = value[part]
 
 
-def test_the_default_is_selected_among_the_alternatives_or_linked() -> None:
-    found: dict[str, Any] = {"forward": [], "components": {}}
-    linked = stage("environment", found, **OF_RUNFILES, cuda_default="12.9")
-    assert (linked["is_alternative"], linked["target"]) == (False, "/usr/local/cuda-12.9")
-    facts = {"cuda": {"driver": DRIVER, "alternatives": {"cuda": "/usr/local/cuda-12.9"}}}
-    selected = stage("environment", found, facts=facts)
-    assert (selected["is_alternative"], selected["target"]) == (True, "/etc/alternatives/cuda")
-    assert "/etc/alternatives/cuda" in selected["files"] and "/etc/alternatives/cuda" not in linked["files"]
+def test_the_link_is_recorded_with_the_alternative_that_it_has() -> None:
+    plan = cuda({}, DEBIAN)
+    assert "/etc/alternatives/cuda" not in verified(plan)["files"]
+    facts = {"cuda": {"driver": DRIVER, "alternatives": {"cuda": "/usr/local/cuda-13.0"}, "toolkits": OF_HOST}}
+    assert "/etc/alternatives/cuda" in verified(plan, facts=facts)["files"]
 
 
 @pytest.mark.parametrize(
@@ -130,9 +160,9 @@ def test_the_default_is_selected_among_the_alternatives_or_linked() -> None:
 def test_the_files_that_a_later_run_compares(
     system: dict[str, str], variables: dict[str, Any], found: dict[str, Any], files: set[str]
 ) -> None:
-    environment = stage("environment", {"forward": [], "components": {}, **found}, system, **variables)
-    assert {*environment["files"]} == files
-    assert {*environment["stale_files"]} == {*cuda({}, system, **variables)["files"]} - files
+    plan = {**cuda(found, system, **variables), **({"forward": found["forward"]} if "forward" in found else {})}
+    assert {*verified(plan, system, **variables)["files"]} == files
+    assert {*plan["stale_files"]} == {*plan["files"]} - files
 
 
 def test_the_loader_searches_the_default_first_and_compatibility_before_it() -> None:
@@ -199,16 +229,15 @@ def test_of_unneeded_packages_those_of_toolkits_go_and_damaged_ones_come_again(
     system: dict[str, str], simulation: dict[str, Any], command: list[str]
 ) -> None:
     record = recorded(("/usr/local/cuda-12.9/bin", "/usr/local/cuda-11.8", NAMES["profile"]), dependencies=["libpci3"])
-    found: dict[str, Any] = {"obsolete": {"versions": [], "packages": []}}
-    planned = removal(found, system, record, INSTALLED, cuda_versions=["12.9", "13.0"])
-    assert planned["reinstallation"] == [*command, *OF_12_9]
+    known = {"record": record, "installed": INSTALLED}
+    assert cuda(known, system, cuda_versions=["12.9", "13.0"])["reinstallation"] == [*command, *OF_12_9]
     found = {"which": "unneeded"}
     manager = "apt" if system is DEBIAN else "dnf"
-    asked = stage("packages", found, system, record)
+    asked = stage("removal", found, system, record)
     assert asked.readings == {"simulation": (manager, {"autoremove": True})}
     host = Host.of({**system, "gpu_fleet_managed": {"cuda": record}})
     assert unneeded_packages(host, simulation).tasks["removed"] == ["libcublas-12-9", "libpci3"]
-    failed = stage("packages", {**found, "simulation": {"failed": True, "msg": "E: locked"}}, system, record)
+    failed = stage("removal", {**found, "simulation": {"failed": True, "msg": "E: locked"}}, system, record)
     assert failed == [f"{manager} does not list the packages that are no longer needed: E: locked"]
 
 
@@ -287,34 +316,59 @@ def test_check_mode_has_what_comes_and_goes(variables: dict[str, Any], would: st
 
 
 NVCC = "nvcc: NVIDIA (R) Cuda compiler driver\nCuda compilation tools, release 13.0, V13.0.88\nBuild cuda_13.0.r13.0"
+BROKEN = {"failed": True, "rc": 1, "msg": "non-zero return code", "stderr": "nvcc fatal: no host compiler\n"}
 
 
 @pytest.mark.parametrize(
-    ("version", "runtime", "refused"),
-    [("13.0", "13.0", False), ("13.0", "13.1", False), ("13.0", "12.9", True), ("12.9", "12.9", True)],
+    ("version", "reported", "program", "refusal"),
+    [
+        ("13.0", {"stdout": NVCC}, {"stdout": "13.0"}, ""),
+        ("13.0", {"stdout": NVCC}, {"stdout": "13.1"}, ""),
+        ("13.0", {"stdout": NVCC}, {"stdout": "12.9"}, "runs with CUDA 12.9"),
+        ("12.9", {"stdout": NVCC}, {"stdout": "12.9"}, "/bin/nvcc reports Build cuda_13.0.r13.0, and a program"),
+        ("13.0", {"stdout": NVCC}, BROKEN, "does not work: nvcc fatal: no host compiler"),
+        ("13.0", {"failed": True, "rc": 127, "stderr": "env: no such file"}, BROKEN, "does not work: env: no such"),
+    ],
 )
-def test_a_compiler_of_another_version_is_refused(version: str, runtime: str, refused: bool) -> None:
-    compiler = {"version": version, "nvcc": f"/usr/local/cuda-{version}/bin/nvcc"}
-    expected = (
-        f"/usr/local/cuda-{version}/bin/nvcc reports Build cuda_13.0.r13.0, and a program compiled with it runs with "
-        f"CUDA {runtime}, where {version} was requested"
+def test_a_compiler_that_does_not_work_is_refused(
+    version: str, reported: dict[str, Any], program: dict[str, Any], refusal: str
+) -> None:
+    variables: dict[str, Any] = {"cuda_versions": [version]}
+    read = {"reported": {"results": [reported]}, "programs": {"results": [program]}}
+    found = verified(cuda({}, DEBIAN, **variables), read=read, **variables)
+    if not refusal:
+        assert "files" in found
+        return
+    (text,) = found
+    assert text.startswith(f"CUDA {version} is installed and does not work: ") and refusal in text
+
+
+def test_the_program_is_compiled_and_run_with_the_compiler_alone_and_leaves_nothing(tmp_path: Path) -> None:
+    asked = stage("verify", {"compilers": [{"nvcc": str(tmp_path / "nvcc"), "version": "13.0"}]})
+    ((_module, arguments),) = asked.readings["programs"]
+    (tmp_path / "nvcc").write_text(
+        '#!/bin/sh\n[ "$1 $2 $3" = "-cudart shared -o" ] || exit 2\necho "nvcc warning"\n'
+        'grep -q cudaRuntimeGetVersion "$5" && echo "echo 13.0" >"$4" && chmod 755 "$4"\n'
     )
-    found = stage("compiler", {"compiler": compiler, "reported": NVCC, "runtime": runtime})
-    assert found == ([expected] if refused else [])
-
-
-CACHE = "\tlibcudart.so.13 (libc6,x86-64) => /usr/local/cuda/lib64/libcudart.so.13\n"
+    (tmp_path / "nvcc").chmod(0o755)
+    (tmp_path / "scratch").mkdir()
+    run = partial(subprocess.run, arguments["argv"], input=arguments["stdin"], capture_output=True, text=True)
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "scratch")}
+    assert run(env=environment, check=True).stdout == "13.0\n"
+    (tmp_path / "nvcc").write_text("#!/bin/sh\nexit 3\n")
+    assert run(env=environment, check=False).returncode == 3
+    assert not [*(tmp_path / "scratch").iterdir()]
 
 
 @pytest.mark.parametrize(
     ("variables", "cache", "toolkits", "words"),
     [
-        ({}, CACHE, ["13.0.2"], []),
+        ({}, CACHE.format("13"), ["13.0.2"], []),
         ({}, "", ["13.0.2"], ["the loader does not find libcudart.so.13; see `ldconfig -p`"]),
-        ({}, CACHE, ["12.9.1"], ["CUDA 13.0 was installed, and gpu.fleet.cuda_facts finds only 12.9.1"]),
+        ({}, CACHE.format("13"), ["12.9.1"], ["CUDA 13.0 was installed, and gpu.fleet.cuda_facts finds only 12.9.1"]),
         ({}, "", [], ["libcudart.so.13", "finds only no toolkit"]),
-        ({"cuda_versions": ["12.9", "13.0"]}, CACHE, ["12.9.1", "13.0.2"], ["libcudart.so.12"]),
-        ({"cuda_components": ["libraries"]}, CACHE, [], []),
+        ({"cuda_versions": ["12.9", "13.0"]}, CACHE.format("13"), ["12.9.1", "13.0.2"], ["libcudart.so.12"]),
+        ({"cuda_components": ["libraries"]}, CACHE.format("13"), [], []),
         ({"cuda_components": ["profilers"]}, "", [], []),
         ({"cuda_source": "distribution"}, "", ["12.4.131"], []),
     ],
@@ -322,8 +376,11 @@ CACHE = "\tlibcudart.so.13 (libc6,x86-64) => /usr/local/cuda/lib64/libcudart.so.
 def test_what_loader_and_facts_do_not_find_is_refused(
     variables: dict[str, Any], cache: str, toolkits: list[str], words: list[str]
 ) -> None:
-    facts = {"cuda": {"toolkits": [{"version": version} for version in toolkits]}}
-    found = stage("toolkits", {"cache": {"stdout": cache}}, facts=facts, **variables)
+    of_host = {"driver": DRIVER, "alternatives": {}, "toolkits": [{"version": version} for version in toolkits]}
+    result = verified(
+        cuda({}, DEBIAN, **variables), facts={"cuda": of_host}, read={"cache": {"stdout": cache}}, **variables
+    )
+    found = result if isinstance(result, list) else []
     assert len(found) == len(words) and all(word in text for word, text in zip(words, found, strict=True))
 
 
@@ -331,32 +388,29 @@ def test_stages_ask_for_what_the_host_has() -> None:
     variables = {**_load("cuda", "defaults"), TABLES: CUDA_TABLES}
     cuda_facts = {"driver": DRIVER, "alternatives": {}, "toolkits": []}
     known = {**DEBIAN, "gpu_fleet_managed": {}, "cuda": cuda_facts, "nvidia_smi": {"pci_gpus": []}}
-    given: dict[str, Any] = {"lists": "fresh", "which": "obsolete", "forward": [], "components": {}}
-    asked = {}
-    for name in ("plan", "environment", "toolkits"):
-        found = PLANNERS["cuda"].stages[name](variables, known, given)
-        assert isinstance(found, Ask)
-        asked[name] = found.readings
-    read_again: Reading = ("gpu.fleet.cuda_facts", {})
-    assert asked["environment"] == {"toolkits": read_again}
-    assert asked["toolkits"] == {"toolkits": read_again, "cache": command("ldconfig", "-p")}
-    assert asked["plan"]["compiler"] == command("g++", "-dumpversion")
-    offered = "cuda-toolkit-12-8 | 12.8.1-1\n"
+    given: dict[str, Any] = {"lists": "fresh"}
+    asked = PLANNERS["cuda"].stages["plan"](variables, known, given)
+    assert isinstance(asked, Ask) and asked.readings["compiler"] == command("g++", "-dumpversion")
+    offered = "cuda-toolkit-13-0 | 13.0.2-1\n"
     read = {"compiler": {"rc": 127}, "offers": {"rc": 0, "stdout": offered}}
     simulated = PLANNERS["cuda"].stages["plan"](variables, known, {**given, **read})
     assert isinstance(simulated, Ask)
     _module, arguments = cast("Reading", simulated.readings["simulation"])
     assert arguments["argv"][2:5] == ["apt-get", "--simulate", "--no-install-recommends"]
+    damaged = {**known, "gpu_fleet_managed": {"cuda": recorded(("/usr/local/cuda-13.0/bin",))}}
+    again = PLANNERS["cuda"].stages["plan"](variables, damaged, {**given, **read, "simulation": {"rc": 0}})
+    assert isinstance(again, Ask)
+    assert again.readings == {"packages": ("gpu.fleet.host_facts", {"gather": ["packages"]})}
 
 
 def test_dnf_simulates_with_fresh_package_lists_only() -> None:
     variables = {**_load("cuda", "defaults"), TABLES: CUDA_TABLES}
     cuda_facts = {"driver": DRIVER, "alternatives": {}, "toolkits": []}
     known = {**EL, "gpu_fleet_managed": {}, "cuda": cuda_facts, "nvidia_smi": {"pci_gpus": []}}
-    read = {"compiler": {"rc": 127}, "offers": {"rc": 0, "stdout": "cuda-toolkit-12-8 | 12.8.1-1"}}
+    read = {"compiler": {"rc": 127}, "offers": {"rc": 0, "stdout": "cuda-toolkit-13-0 | 13.0.2-1"}}
     plan = PLANNERS["cuda"].stages["plan"]
     assert isinstance(plan(variables, known, {**read, "lists": "cached"}), Plan)
     simulated = plan(variables, known, {**read, "lists": "fresh"})
     assert isinstance(simulated, Ask)
     module, arguments = cast("Reading", simulated.readings["simulation"])
-    assert (module, arguments["name"]) == ("dnf", ["cuda-toolkit-12-8", "gcc-c++"])
+    assert (module, arguments["name"]) == ("dnf", ["cuda-toolkit-13-0", "gcc-c++"])

@@ -54,8 +54,11 @@ def cuda_host(facts: dict[str, Any], system: dict[str, str]) -> toolkits.Host:
         "compiler": {"stdout": facts.get("compiler", "")},
         "lists": "fresh" if facts.get("fresh") else "cached",
         "simulation": facts.get("simulation"),
+        "components": facts.get("components"),
+        **({"packages": {}} if "installed" in facts else {}),
     }
-    return host.observed({"cuda": {"driver": driver}, "nvidia_smi": smi}, found)
+    of_host = {"cuda": {"driver": driver}, "nvidia_smi": smi, "packages": facts.get("installed")}
+    return host.observed(of_host, found)
 
 
 def cuda(facts: dict[str, Any] | None = None, system: dict[str, str] | None = None, **variables: Any) -> dict[str, Any]:
@@ -408,7 +411,7 @@ def test_archives_have_directories_and_packages_have_locks() -> None:
     assert plan["links"] == [{"path": "/usr/local/cudnn", "src": "/usr/local/cudnn-8.9.7.29-cuda12"}]
     assert plan["pins"] == [{"packages": "libcudnn9-cuda-13", "version": "9.14.*-*"}]
     assert data["version_locks"] == ["libcudnn9-cuda-13-0:9.14.*-*"]
-    assert plan["installed"] == ["libcudnn9-cuda-13-9.14.*-*"]
+    assert (plan["dnf"], plan["apt"]) == (["libcudnn9-cuda-13-9.14.*-*"], [])
     assert (plan["steps"], plan["would"]) == (
         ["install"],
         "install libcudnn9-cuda-13, /usr/local/cudnn-8.9.7.29-cuda12",
@@ -461,7 +464,7 @@ def test_the_loader_has_to_find_the_first_archive_and_the_packages() -> None:
     given = {**_load("cudnn", "defaults"), "cudnn_versions": [ARCHIVE, {"version": "9", "cuda": "13"}]}
     request, host = Request.read(given, CUDNN_TABLE), Host.of({**UBUNTU, "gpu_fleet_managed": {}})
     unpacked = [{"libcudnn.so.8": "/a/lib/libcudnn.so.8"}, {"libcudnn.so.8": "/b/libcudnn.so.8"}]
-    planned = loader(request, host, CUDNN_TABLE, unpacked)
+    planned = loader(plan(request, host, CUDNN_TABLE), unpacked)
     assert planned["content"].splitlines()[1:] == ["/a/lib", "/b"]
     assert planned["libraries"] == unpacked[0]
     assert planned["files"] == [

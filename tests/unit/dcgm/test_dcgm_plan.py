@@ -202,7 +202,12 @@ NO_ENGINE = (
 
 @pytest.mark.parametrize("discovery", [LISTED, "2 GPUs found.\n", "3 GPUs found.\n0 NvSwitches found.\n"])
 def test_what_was_read_back_is_as_declared(discovery: str) -> None:
-    assert planned(stage="verify", found={"commands": [{"stdout": EXEC_START}], "discovery": discovery}).refusals == ()
+    assert (
+        planned(
+            stage="verify", found={"commands": {"results": [{"stdout": EXEC_START}]}, "discovery": discovery}
+        ).refusals
+        == ()
+    )
 
 
 @pytest.mark.parametrize(
@@ -214,24 +219,30 @@ def test_what_was_read_back_is_as_declared(discovery: str) -> None:
         ({"discovery": "No 2 GPUs found\n"}, "lists no GPUs: No 2 GPUs found"),
         ({"discovery": "²2 GPUs found.\n"}, "lists no GPUs"),
         ({"discovery": "x" * 10_000}, "lists no GPUs: xxx"),
-        ({"commands": [{"stdout": EXEC_START.replace("127.0.0.1", "0.0.0.0")}]}, "does not start nv-hostengine with"),
         (
-            {"commands": [{"stdout": EXEC_START.replace("127.0.0.1", "127.0.0.100")}]},
+            {"commands": {"results": [{"stdout": EXEC_START.replace("127.0.0.1", "0.0.0.0")}]}},
             "does not start nv-hostengine with",
         ),
-        ({"commands": [{"stdout": ""}]}, "see `systemctl cat nvidia-dcgm.service` for a drop-in that counts after"),
+        (
+            {"commands": {"results": [{"stdout": EXEC_START.replace("127.0.0.1", "127.0.0.100")}]}},
+            "does not start nv-hostengine with",
+        ),
+        (
+            {"commands": {"results": [{"stdout": ""}]}},
+            "see `systemctl cat nvidia-dcgm.service` for a drop-in that counts after",
+        ),
     ],
 )
 def test_another_service_than_declared_is_refused(found: dict[str, Any], words: str) -> None:
     (text,) = planned(
-        stage="verify", found={"commands": [{"stdout": EXEC_START}], "discovery": LISTED, **found}
+        stage="verify", found={"commands": {"results": [{"stdout": EXEC_START}]}, "discovery": LISTED, **found}
     ).refusals
     assert words in text and len(text) < 400
 
 
 def test_a_gpu_that_does_not_respond_is_not_expected_of_dcgm() -> None:
     gpus = [NVIDIA_SMI["gpus"][0], {**NVIDIA_SMI["gpus"][1], "error": "GPU is lost"}]
-    found = {"commands": [{"stdout": EXEC_START}], "discovery": "1 GPU found (Active).\n"}
+    found = {"commands": {"results": [{"stdout": EXEC_START}]}, "discovery": "1 GPU found (Active).\n"}
     assert planned(facts(smi={"gpus": gpus}), "verify", found).refusals == ()
 
 
@@ -360,7 +371,7 @@ def test_a_counter_that_the_exporter_does_not_understand_is_refused_by_name(chan
     ],
 )
 def test_an_exporter_is_read_back(commands: list[str], status: int, words: str) -> None:
-    found = {"commands": [{"stdout": one} for one in commands], "discovery": LISTED, "status": status}
+    found = {"commands": {"results": [{"stdout": one} for one in commands]}, "discovery": LISTED, "status": status}
     refusals = planned(None, "verify", found, **WITH_EXPORTER).refusals
     assert [words in one for one in refusals] == ([True] if words else [])
 

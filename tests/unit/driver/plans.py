@@ -106,6 +106,13 @@ def asked(name: str, host: dict[str, Any], found: dict[str, Any] | None = None, 
     return PLANNER.stages[name](with_defaults(**variables), host, found or {})
 
 
+def removed(host: dict[str, Any], found: dict[str, Any], **variables: Any) -> Any:
+    """The removal in the plan of a host, or what the plan asks for."""
+    absent = {"nvidia_driver_state": "absent", **variables}
+    result = asked("plan", host, {**found, "reads": True}, **absent)
+    return result.tasks["removal"] if isinstance(result, Plan) else result
+
+
 def chosen(host: dict[str, Any], with_companions: bool = False, **variables: Any) -> dict[str, Any]:
     """The driver for a host whose package lists have nothing, and are not complete."""
     values = with_defaults(**variables)

@@ -9,6 +9,7 @@ import base64
 import json
 import sys
 from collections.abc import Mapping
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import Ask, RequestError
 
-from tests.unit.driver.plans import CONFIGURED, DEBIAN, EL, UBUNTU, asked, facts
+from tests.unit.driver.plans import CONFIGURED, DEBIAN, EL, UBUNTU, asked, facts, removed
 from tests.unit.plays import run_play
 
 _ON = {"content": "BgAAAAE="}
@@ -44,7 +45,7 @@ def test_only_what_the_system_has_is_read() -> None:
     assert {*readings("select", facts(DEBIAN))} == {"sources", "boot"}
     assert {*readings("select", facts(EL))} == {"grubby", "boot"}
     assert {*readings("select", facts(DEBIAN), nvidia_driver_boot_kernel="6.1")} == {"sources"}
-    assert {*readings("removal", facts(DEBIAN), nvidia_driver_state="absent")} == {"sources"}
+    assert {*removed(facts(DEBIAN), {}).readings} == {"sources"}
 
 
 def test_a_driver_that_is_only_loaded_may_have_been_removed_by_the_role() -> None:
@@ -92,9 +93,9 @@ def test_compilers_follow_the_kernels() -> None:
 def test_packages_that_cannot_be_read_are_no_reason_to_remove_any(name: str) -> None:
     found: dict[str, Any] = {"sources": {}, "boot": {}, "kernel_options": {}, "gcc": {}, "compilers": {}}
     failed = {**found, name: {"failed": True, "stderr": "dpkg-query: error\n"}}
-    for stage in ("select", "removal"):
+    for stage in (partial(asked, "select"), removed):
         with pytest.raises(RequestError, match="packages and kernels cannot be read: dpkg-query: error"):
-            asked(stage, facts(DEBIAN), failed)
+            stage(facts(DEBIAN), failed)
 
 
 @pytest.mark.parametrize("name", ["fabric", "containers"])

@@ -14,7 +14,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.pac
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.request import Request
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_driver.selection import _removals
 
-from tests.unit.driver.plans import DEBIAN, EL, UBUNTU, chosen, facts, stage
+from tests.unit.driver.plans import DEBIAN, EL, UBUNTU, chosen, facts, removed
 
 # Installed packages as dpkg-query shows them: name, version, source package. The first host is a real H200 host with
 # CUDA 13.0 for Ubuntu 24.04, whose driver 580.159.04 came without packages.
@@ -197,6 +197,5 @@ def test_holds_of_a_site_stay_and_what_is_half_installed_goes(record: dict[str, 
     system = facts(DEBIAN, _DRIVER, packages={"nvidia-smi": [{"version": f"{_DRIVER}-1"}]}, **managed, **unfinished)
     lines = ["libcuda1\tnvidia-graphics-drivers", "nvidia-cuda-toolkit\tnvidia-cuda-toolkit"]
     read = {"sources": {"stdout_lines": lines}, "in_use": {"users": []}, "containers": {"containers": []}}
-    absent = {"nvidia_driver_state": "absent", "nvidia_driver_replace_unmanaged": True}
-    found = stage("removal", system, read, **absent)
+    found = removed(system, read, nvidia_driver_replace_unmanaged=True)
     assert (found["packages"], found["releasable"]) == (["nvidia-smi", "libcuda1"], releasable)

@@ -332,7 +332,7 @@ STAGES: Mapping[str, Mapping[str, Mapping[str, Any] | Callable[[Any], Mapping[st
     },
     "enroot": {
         "plan": {"check_mode": True},
-        "plugin": {"files": [{}, {}, {}], "check_mode": True},
+        "plugin": {"files": {"results": [{}, {}, {}]}, "check_mode": True},
     },
     "gpu_containers": {
         "plan": {},
@@ -348,12 +348,24 @@ STAGES: Mapping[str, Mapping[str, Mapping[str, Any] | Callable[[Any], Mapping[st
         },
     },
     "gpu_monitoring": {"plan": {}, "prometheus": {"dashboard": "{}"}},
+<<<<<<< HEAD
     "gpu_workload": {"plan": {"check_mode": False, "engine": _ENGINE, "existing": {"results": []}}},
     "kubernetes_node": {
         **{"request": {"host": "gpu1"}, "cluster": {}, "cap": _HEARD},
         "plan": {"gpus": {}, "managed": {"gpu_operator": {}}, "record": {}},
     },
     "slurm_gres": {"plan": FIRST["slurm_gres"][1]},
+=======
+    "gpu_workload": {"plan": {}, "runs": {"engine": _ENGINE}},
+    "kubernetes_node": {"request": {"host": "gpu1"}, "cluster": {}, "plan": {"operator": {}}, "cap": _HEARD},
+    "slurm_gres": {
+        "plan": FIRST["slurm_gres"][1],
+        "changes": {
+            **{"planned": {"previous": None, "gres_conf": "", "slurm_conf": ""}, "check_mode": False},
+            **{"restart": {"reason": "slurmd has not read it"}, "lines": []},
+        },
+    },
+>>>>>>> wip-C
     "windows_gpu": {
         "request": {},
         "plan": {
@@ -370,6 +382,12 @@ STAGES: Mapping[str, Mapping[str, Mapping[str, Any] | Callable[[Any], Mapping[st
 def is_work_by_the_tasks(role: str, name: str) -> bool:
     before, after = variables_around(role, name)
     if re.search(rf"(?<!\w){name}(?!\w)", _tasks(role)):
+        return True
+    # What the node is read for.
+    if (
+        role == "slurm_gres"
+        and len({str(planned(role, "plan", one, facts_with({}), {})) for one in (before, after)}) > 1
+    ):
         return True
     # gpu_health alone records what it was run for.
     facts = facts_with({role: _stages(role, before, facts_with({}))["plan"].inputs})

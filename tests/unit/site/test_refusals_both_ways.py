@@ -112,10 +112,7 @@ FIRST: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "kubernetes_node": ("request", {"host": "gpu1"}),
     WINDOWS_ROLE: ("request", {}),
     "gpu_health": ("plan", {"check_mode": False, "facts_are_read": True, "is_converged": False, "toolkit": {}}),
-    "slurm_gres": (
-        "plan",
-        {"mig_minors": ""},
-    ),
+    "slurm_gres": ("plan", {"gpus": {}, "files": {"results": [{}, {}]}}),
 }
 """The first stage of roles that need more than their variables and facts, and what tasks give it."""
 READING = {

@@ -124,7 +124,6 @@ def test_ansible_includes_them_in_the_order_of_each_host(control: dict[str, Any]
 WITHOUT_ORDER = {
     "roles/cuda/tasks/install_runfile.yml": "toolkits next to each other",
     "roles/cuda/tasks/main.yml": "one step",
-    "roles/cuda/tasks/verify.yml": "compilers next to each other",
     "roles/cudnn/tasks/main.yml": "one step",
     "roles/nvidia_dcgm/tasks/main.yml": "one step",
     "roles/nvidia_repository/tasks/main.yml": "repositories next to each other",

@@ -120,7 +120,7 @@ error: Failed dependencies:
 
 def test_dnf_installs_first_what_rpm_lacks() -> None:
     def names(text: str) -> Any:
-        found = {"lines": text.splitlines()}
+        found = {"packages": [], "tested": {"stderr": text}}
         return PLANNER.stages["dependencies"](variables(), {}, found).tasks["names"]  # type: ignore[union-attr]
 
     assert names(TESTED) == ["/etc/jq.conf", "jq >= 1.5"]
@@ -196,7 +196,7 @@ INCLUDING = "include /etc/slurm/plugstack.conf.d/*.conf\n"
 def line_for(*contents: str | None, **given: Any) -> Any:
     files = [{} if text is None else {"content": base64.b64encode(text.encode()).decode()} for text in contents]
     chosen = variables(pyxis=SOURCE, **given)
-    return PLANNER.stages["plugin"](chosen, {}, {"files": files, "check_mode": False})
+    return PLANNER.stages["plugin"](chosen, {}, {"files": {"results": files}, "check_mode": False})
 
 
 def test_the_line_goes_where_slurm_reads_it() -> None:

@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+import base64
+import os
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import Plan
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import Ask, Plan
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.slurm_gres import PLANNER, Device, GresPlan, gres_errors
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -62,7 +65,10 @@ def planned(release: str = "24.11.5", detection: str = "explicit", **given: Any)
     printed = zip(PLANNER.needs(variables).commands, (read["hardware"], read["version"], read["cpus"]), strict=False)
     readings = {"commands": [{"argv": [*argv], "stdout": text} for argv, text in printed]}
     facts = {"nvidia_smi": {"gpus": read["gpus"], "topology": read["topology"]}}
-    return stage("plan", {"readings": readings, "mig_minors": read["mig_minors"]}, variables, facts)
+    variables |= {"slurm_gres_file": "/etc/slurm/gres.conf", "slurm_gres_mig_minors": "/proc/mig-minors"}
+    missing = {"failed": True, "msg": "File not found: /etc/slurm/gres.conf"}
+    files = {"results": [missing, {"content": base64.b64encode(read["mig_minors"].encode()).decode()}]}
+    return stage("plan", {"readings": readings, "gpus": {}, "files": files}, variables, facts)
 
 
 def stage(
@@ -343,17 +349,28 @@ def test_the_file_changes_with_the_devices_also_where_slurmd_detects_them() -> N
 def test_what_cannot_be_configured_is_refused(given: dict[str, Any], refusal: str) -> None:
     plan = planned(**given)
     assert any(text.startswith(refusal) or refusal in text for text in plan["refusals"]), plan["refusals"]
-    assert plan["gres_conf"] == ""
+    assert not plan.get("gres_conf")
 
 
-UNCHANGED = {"lines": [], "present": "a", "planned": "a", "restart": ""}
+VARIABLES = {
+    **{f"slurm_gres_{name}": value for name, value in (("node", "gpu1"), ("detection", "explicit"), ("directory", ""))},
+    **{"slurm_gres_types": {}, "slurm_gres_node_parameters": {}, "slurm_gres_running_jobs": "refuse"},
+    "slurm_gres_file": "/etc/slurm/gres.conf",
+}
+UNCHANGED = {
+    "lines": [],
+    "planned": {"previous": base64.b64encode(b"a").decode(), "gres_conf": "a"},
+    "restart": {"reason": ""},
+    "check_mode": True,
+}
+OTHER = {**UNCHANGED["planned"], "gres_conf": "b"}  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize(
     ("found", "steps", "hosts", "warnings"),
     [
         ({}, [], [], []),
-        ({"planned": "b"}, ["write_gres_conf"], [], []),
+        ({"planned": OTHER}, ["write_gres_conf"], [], []),
         ({"lines": [{"item": "gpu1", "msg": ""}]}, [], [], []),
         (
             {"lines": [{"item": "gpu1", "msg": ""}, {"item": "gpu2", "msg": "line added"}]},
@@ -373,21 +390,71 @@ UNCHANGED = {"lines": [], "present": "a", "planned": "a", "restart": ""}
             ["the node line is not written on gpu2; run this again once they are reachable"],
         ),
         # An interrupted run has written the file, and slurmd has not read it: jobs may run.
-        ({"restart": "slurmd.service was started before the last change"}, ["restart_slurmd"], [], []),
+        ({"restart": {"reason": "slurmd.service was started before the last change"}}, ["restart_slurmd"], [], []),
     ],
 )
 def test_what_is_to_be_changed(found: dict[str, Any], steps: list[str], hosts: list[str], warnings: list[str]) -> None:
-    plan = stage("changes", {**UNCHANGED, **found})
+    plan = stage("changes", {**UNCHANGED, **found}, VARIABLES)
     assert (plan["steps"], plan["line_hosts"], plan["warnings"]) == (steps, hosts, warnings)
     assert plan["has_work"] is bool(steps) and len(plan["reasons"]) == len(steps)
 
 
+def changes(found: dict[str, Any], **variables: Any) -> Any:
+    """What the stage returns or asks for outside check mode."""
+    given = {**UNCHANGED, "check_mode": False, **found}
+    return PLANNER.stages["changes"]({**VARIABLES, **variables}, {}, given)
+
+
+NO_JOBS = {"rc": 1, "stdout": ""}
+
+
 def test_a_file_that_slurmd_does_not_take_is_refused() -> None:
-    plan = planned("24.11.5")
-    read = {**{name: plan[name] for name in ("detection", "devices", "gres")}, "stderr": "", "rc": 0}
-    printed = (FIXTURES / "24.11.5" / "gres_mig.txt").read_text()
-    variables = {"slurm_gres_file": "/etc/slurm/gres.conf"}
-    assert stage("read", {**read, "stdout": printed}, variables)["refusals"] == []
-    for wrong in ({"stdout": ""}, {"stdout": printed, "rc": 1, "stderr": "no"}):
-        (refusal,) = stage("read", {**read, **wrong}, variables)["refusals"]
+    found = {"planned": {**planned("24.11.5"), "previous": None}, "jobs": NO_JOBS}
+    asked = changes(found)
+    assert isinstance(asked, Ask) and [*asked.readings] == ["read"]
+    printed = {"rc": 0, "stderr": "", "stdout": (FIXTURES / "24.11.5" / "gres_mig.txt").read_text()}
+    assert changes({**found, "read": printed}).steps == ("write_gres_conf",)
+    for wrong in ({"stdout": ""}, {"rc": 1, "stderr": "no"}):
+        (refusal,) = changes({**found, "read": {**printed, **wrong}}).refusals
         assert refusal.startswith("slurmd -G rejects the new /etc/slurm/gres.conf: ")
+
+
+def test_slurmd_reads_the_new_files_next_to_each_other_and_nothing_is_left(tmp_path: Path) -> None:
+    slurmd = tmp_path / "sbin" / "slurmd"
+    slurmd.parent.mkdir()
+    slurmd.write_text('#!/bin/sh\n[ "$1 $2 $3 $4" = "-G -N gpu1 -f" ] && cat "$5" "${5%/*}/gres.conf"\nexit 3\n')
+    slurmd.chmod(0o755)
+    (tmp_path / "scratch").mkdir()
+    plan = {**planned("24.11.5"), "previous": None}
+    asked = changes({"planned": plan, "jobs": NO_JOBS}, slurm_gres_directory=str(tmp_path))
+    _module, arguments = asked.readings["read"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "scratch")}
+    done = subprocess.run(
+        arguments["argv"], input=arguments["stdin"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (3, plan["slurm_conf"] + plan["gres_conf"])
+    assert not [*(tmp_path / "scratch").iterdir()]
+
+
+def test_jobs_are_looked_for_where_slurmd_would_be_restarted() -> None:
+    restart = {"restart": {"reason": "slurmd.service was started before the last change"}}
+    asked = changes(restart)
+    assert isinstance(asked, Ask) and [*asked.readings] == ["jobs"]
+    assert changes({**restart, "jobs": NO_JOBS}).steps == ("restart_slurmd",)
+    assert changes(restart, slurm_gres_running_jobs="keep").steps == ("restart_slurmd",)
+    assert changes({}).steps == ()
+    running = {"rc": 0, "stdout": "41 slurmstepd: [7.batch]\n43 slurmstepd: [8.0]"}
+    (refusal,) = changes({**restart, "jobs": running}).refusals
+    assert "while jobs run (7.batch, 8.0); drain the node first" in refusal
+    (refusal,) = changes({**restart, "jobs": {"rc": 127, "failed": True, "stderr": "env: pgrep: not found"}}).refusals
+    assert refusal == "pgrep does not list the jobs of the node: env: pgrep: not found"
+
+
+def test_a_file_that_cannot_be_read_is_not_replaced() -> None:
+    variables = {**VARIABLES, "slurm_gres_mig_minors": "/proc/mig-minors"}
+    asked = PLANNER.stages["plan"](variables, {}, {})
+    assert isinstance(asked, Ask) and [*asked.readings] == ["gpus", "files"]
+    wrong = {"failed": True, "msg": "File is not readable: /etc/slurm/gres.conf"}
+    given = {"gpus": {}, "files": {"results": [wrong, {"content": ""}]}}
+    (refusal,) = stage("plan", given, variables, {"nvidia_smi": {}})["refusals"]
+    assert refusal == "/etc/slurm/gres.conf cannot be read: File is not readable: /etc/slurm/gres.conf"

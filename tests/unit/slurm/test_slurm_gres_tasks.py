@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,10 @@ def _tasks(name: str) -> dict[str, Any]:
     return {"ansible.builtin.include_role": {"name": "gpu.fleet.slurm_gres", "tasks_from": name}}
 
 
-def _request(**given: Any) -> dict[str, Any]:
-    """What the stage `request` registers."""
+def _planned(plan: dict[str, Any], **given: Any) -> dict[str, Any]:
+    """What the stage `plan` registers."""
     defaults = yaml.safe_load((ROOT / "roles" / "slurm_gres" / "defaults" / "main.yml").read_text())
-    return {"__slurm_gres_request": {"variables": {**defaults, **given}}}
+    return {"__slurm_gres_plan": {**_PLAN, "previous": None, **plan, "variables": {**defaults, **given}}}
 
 
 def test_a_host_without_slurmd_is_refused_by_name(tmp_path: Path) -> None:
@@ -39,7 +40,7 @@ def test_a_host_without_slurmd_is_refused_by_name(tmp_path: Path) -> None:
         "connection": "local",
         "gather_facts": False,
         "vars": {"slurm_gres_directory": str(tmp_path / "slurm")},
-        "tasks": [{"block": [_tasks("plan.yml")], "rescue": [show]}],
+        "tasks": [{"block": [_tasks("main.yml")], "rescue": [show]}],
     }
     printed = run_play(tmp_path, play)
     assert f"localhost: {tmp_path}/slurm/sbin/slurmd cannot be run; slurm_gres_directory has to name" in printed
@@ -59,7 +60,7 @@ def _controller(tmp_path: Path, results: dict[str, Any], plan: dict[str, Any]) -
         "hosts": "gpu1",
         "gather_facts": False,
         "tasks": [
-            {"ansible.builtin.set_fact": {"__slurm_gres_plan": {**_PLAN, **plan}, **_request(**settings)}},
+            {"ansible.builtin.set_fact": _planned(plan, **settings)},
             {"block": [_tasks("controller.yml"), _tasks("confirm.yml")], "rescue": [show]},
         ],
     }
@@ -120,9 +121,10 @@ def test_a_node_that_is_down_does_not_take_others_with_it(tmp_path: Path) -> Non
         "gpu3": mock_variables(tmp_path / "gpu3", MockHost(results=results)),
     }
     settings = {"slurm_gres_node_file": "/etc/slurm/nodes.conf", "slurm_gres_node_file_hosts": list(hosts)}
+    settings["slurm_gres_running_jobs"] = "keep"
     inventory = tmp_path / "inventory.json"
     inventory.write_text(json.dumps({"all": {"hosts": hosts, "vars": settings}}))
-    known = {"__slurm_gres_plan": _PLAN, "__slurm_gres_files": {"results": [{}, {}]}, **_request(**settings)}
+    known = _planned({"previous": base64.b64encode(_PLAN["gres_conf"].encode()).decode()}, **settings)
     play = {
         "hosts": "gpu1",
         "gather_facts": False,
@@ -171,9 +173,9 @@ def test_a_node_line_is_written_where_slurm_reads_the_new_file(
     nodes.write_text(old)
     line = f"NodeName=gpu1 CPUs=2 {parameter}"
     known = {
-        "__slurm_gres_plan": {"node_line": line, "gres_conf": "AutoDetect=off\n"},
         "__slurm_gres_changes": {"line_hosts": ["localhost"]},
-        **_request(
+        **_planned(
+            {"node_line": line},
             slurm_gres_directory=str(tmp_path / "slurm"),
             slurm_gres_node="gpu1",
             slurm_gres_file=str(tmp_path / "gres.conf"),

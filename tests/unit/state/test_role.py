@@ -89,6 +89,11 @@ def test_with_hooks_the_first_run_predicts_and_the_others_apply() -> None:
     assert followed(PENDING, {**HOOKS, "gpu_state_reboot": "if_required"}, is_first=True).steps == ("hooks",)
     assert followed(PENDING, {**HOOKS, "gpu_state_reboot": "if_required"}).steps == ("reboot",)
     assert followed(PENDING, HOOKS, is_first=True).steps == ("report",)
+    hooks = {"before": ["/a.yml"], "after": ["/b.yml"]}
+    for result in (PENDING, {**RUN, "gpus_changed": True}):
+        assert followed(result, HOOKS, is_first=True).tasks["hooks"] == hooks
+    # Where only the boot service differs none runs.
+    assert followed(changed, HOOKS, is_first=True).tasks["hooks"] == {key: [] for key in hooks}
 
 
 @pytest.mark.parametrize(
@@ -162,3 +167,12 @@ def test_no_mps_and_no_layouts_are_null_as_well(value: object) -> None:
 
 def test_what_is_removed_is_not_looked_at() -> None:
     assert planned({"gpu_state_state": "absent", "gpu_state_mig": ["nope"]}).refusals == ()
+
+
+def test_a_declared_state_that_cannot_be_read_is_no_state_without_mig() -> None:
+    facts = {"nvidia_smi": {"gpus": [{"uuid": "GPU-0", "mig_mode_current": "enabled"}]}}
+    stage = PLANNER.stages["mig_declared"]
+    missing = stage({}, facts, {"file": {"failed": True, "msg": "File not found: /var/lib/gpu-fleet/state/plan.json"}})
+    assert isinstance(missing, Plan) and (missing.refusals, missing.tasks["gpus"]) == ((), [])
+    unread = stage({}, facts, {"file": {"failed": True, "msg": "File is not readable"}})
+    assert isinstance(unread, Plan) and "plan.json cannot be read: File is not readable" in unread.refusals[0]

@@ -91,7 +91,36 @@ OF_TOOLKITS = re.compile(
     r"|nvjitlink|nvjpeg|nvptxcompiler|nvrtc|nvsdk|nvtoolsext|nvvm|accinj|thrust|cub-)"
 )
 """Packages that only toolkits depend on, to find the leftovers of a removed one."""
-_TOOLKITS: Reading = ("gpu.fleet.cuda_facts", {})
+_INSTALLED: Reading = ("gpu.fleet.host_facts", {"gather": ["packages"]})
+# Prints the version of the CUDA runtime that it was linked with. Needs no GPU and no driver.
+_PROGRAM = """\
+#include <stdio.h>
+#include <cuda_runtime.h>
+
+__global__ void kernel(void) {}
+
+int main(void) {
+  int version = 0;
+  cudaError_t status = cudaRuntimeGetVersion(&version);
+#if defined(CUDART_VERSION) && CUDART_VERSION < 12000
+  // Before CUDA 12 the library works only where there is a GPU. Here it only has to be found and loaded.
+  if (status != cudaSuccess) version = CUDART_VERSION, status = cudaSuccess;
+#endif
+  if (status != cudaSuccess) return 1;
+  printf("%d.%d\\n", version / 1000, version % 1000 / 10);
+  return 0;
+}
+"""
+# Takes nvcc, and leaves nothing. With the shared runtime, so that the loader must find it as well.
+_COMPILE_AND_RUN = """\
+set -e
+scratch=$(mktemp -d -t gpu-fleet-cuda-XXXXXX)
+trap 'rm -rf "$scratch"' EXIT
+cd "$scratch"
+cat >runtime_version.cu
+"$1" -cudart shared -o runtime_version runtime_version.cu >&2
+./runtime_version
+"""
 _FORWARD = "forward_compatibility"
 _COMPILER_PARTS = ("toolkit", "compiler")
 _RUNTIME_PARTS = ("toolkit", "compiler", "runtime", "libraries")
@@ -182,7 +211,8 @@ class Host(RecordedHost):
     `runs` are driver and GPUs by which the default version is chosen; `driver` and `gpus`, read later, count against a
     request. `compiler` is the version of g++. `offers` are the versions of the packages in `names` of
     the plan, None before they are read; with `fresh` there are no others. `changes` come from a simulated
-    installation, `error` is why that failed.
+    installation, `error` is why that failed. `installed` are packages, read where some are damaged. `components`: this
+    role has enabled Debian's non-free component.
     """
 
     runs: CompatibilityRequest = field(default_factory=CompatibilityRequest)
@@ -193,6 +223,8 @@ class Host(RecordedHost):
     fresh: bool = False
     changes: tuple[Change, ...] = ()
     error: str = ""
+    installed: tuple[str, ...] = ()
+    components: bool = False
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Host:
@@ -220,6 +252,8 @@ class Host(RecordedHost):
             fresh=found["lists"] == FRESH and offers.get("rc") == 0,
             changes=changes,
             error=error,
+            installed=tuple(map(str, facts["packages"])) if "packages" in found else (),
+            components=bool((found.get("components") or {}).get(COMPONENTS_FILE)),
         )
 
     @property
@@ -542,7 +576,11 @@ def _tasks(
     directories, compilers, names = _directories(request, host), _compilers(request, host), _names(request, host, table)
     is_pinned, pin = request.source == REPOSITORY, f"{request.versions[-1]}.*"
     lock = f"{_PINNED}-0:{pin}" if is_pinned and host.manager == "dnf" else ""
-    obsolete = _obsolete(request, host, packages, lock)
+    obsolete, files = _obsolete(request, host, packages, lock), _files(request, host)
+    damaged = [version for version in host.damaged if version in request.versions and is_pinned]
+    reinstall = ["apt-get", "--yes", "--reinstall", "install"]
+    reinstall = reinstall if host.manager == "apt" else ["dnf", "--assumeyes", "reinstall"]
+    again = _of_versions(damaged, host.installed)
     return {
         "would": _would(request, packages or directories, obsolete, recorded),
         "manager": host.manager,
@@ -578,7 +616,8 @@ def _tasks(
             for version, one in request.runfiles.items()
             if version not in _intact(request, host)
         ],
-        "damaged": [version for version in host.damaged if version in request.versions and is_pinned],
+        "damaged": damaged,
+        "reinstallation": [*reinstall, *again] if again else [],
         "compilers": [
             {"version": version, "nvcc": f"{LINK}-{version}/bin/nvcc" if directories else "/usr/bin/nvcc"}
             for version in request.versions
@@ -593,6 +632,7 @@ def _tasks(
         "environment": _ENVIRONMENT,
         "loader": _LOADER + "".join(f"{directory}\n" for directory in _loader_directories(request, forward)),
         "files": FILES,
+        "stale_files": [name for name in FILES if name not in files],
         "preferences_file": PREFERENCES_FILE,
         "components_file": COMPONENTS_FILE,
         "profile_file": PROFILE_FILE,
@@ -605,6 +645,7 @@ def _tasks(
         "obsolete": obsolete,
         "record": {
             **_record(request, host, packages, lock),
+            "files": files,
             "packages": [*packages, *compilers, *([_PINNED] if is_pinned else []), *([LOCK_PLUGIN] if lock else [])],
             "lines": {LOCK_FILE: [lock]} if lock else {},
         },
@@ -677,63 +718,46 @@ def _loader_directories(request: Request, forward: Iterable[str]) -> list[str]:
     return [*compatible, f"{LINK}/lib64", *(f"{LINK}-{version}/lib64" for version in others)]
 
 
-# What only the installed toolkits show
-
-
-def environment(request: Request, host: Host, facts: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
-    """The default among the toolkits on the host, and the files to record.
-
-    `found` has `forward` of the plan, and `components`: which files enable components of Debian.
-    """
-    request = request.on(host)
-    directories, cuda = _directories(request, host), facts["cuda"]
-    is_alternative = CUDA in cuda["alternatives"]
+def _files(request: Request, host: Host) -> list[str]:
+    """The files that this role writes."""
+    directories = _directories(request, host)
     has_file = {
         LOADER_FILE: bool(directories),
         PROFILE_FILE: bool(directories) and request.profile,
         ENVIRONMENT_D_FILE: bool(directories) and request.environment_d,
-        COMPONENTS_FILE: bool(found["components"].get(COMPONENTS_FILE)),
+        COMPONENTS_FILE: host.components,
         PREFERENCES_FILE: request.source == REPOSITORY and host.manager == "apt",
     }
-    files = [name for name, is_there in has_file.items() if is_there]
-    files += directories
+    return [name for name, is_there in has_file.items() if is_there]
+
+
+# What only the installed toolkits show
+
+
+def files_of_toolkits(request: Request, host: Host, cuda: Mapping[str, Any], forward: Sequence[str]) -> list[str]:
+    """The files to record, besides those that the role writes; `forward` is of the plan."""
+    request = request.on(host)
+    directories = _directories(request, host)
+    files = [*directories]
     files += [f"{path}/lib64" for path in directories if request.needs_runtime]
     files += [f"{path}/bin" for path in directories if request.needs_compiler]
     if directories:
-        files += [LINK, "/etc/alternatives/cuda"] if is_alternative else [LINK]
-    if found["forward"]:
+        files += [LINK, "/etc/alternatives/cuda"] if CUDA in cuda["alternatives"] else [LINK]
+    if forward:
         # The package for forward compatibility is reconsidered when the driver changes.
         loaded = "/proc/driver/nvidia/version" if cuda["driver"]["loaded"] else ""
         files += [path for path in [cuda["driver"]["library_path"] or loaded] if path]
-    files += [f"{path}/bin/nvcc" for path in directories if request.source == RUNFILE]
-    return {
-        "is_alternative": is_alternative,
-        "target": "/etc/alternatives/cuda" if is_alternative else f"{LINK}-{request.default}",
-        "files": files,
-        "stale_files": [name for name in FILES if name not in files],
-    }
+    return files + [f"{path}/bin/nvcc" for path in directories if request.source == RUNFILE]
 
 
-def installed_packages(
-    request: Request, host: Host, facts: Mapping[str, Any], found: Mapping[str, Any]
-) -> dict[str, list[str]]:
-    """The installed packages that go, and the command that installs damaged ones again.
-
-    `found` has `obsolete` of the plan.
-    """
-    request, installed = request.on(host), list(map(str, facts["packages"]))
-    obsolete, recorded = found["obsolete"], host.recorded
+def obsolete_packages(request: Request, host: Host, installed: Iterable[str], obsolete: Mapping[str, Any]) -> list[str]:
+    """The installed packages that go; `obsolete` is of the plan."""
     # A distribution's are recorded.
-    versions = obsolete["versions"] if recorded.get("source") != DISTRIBUTION else []
+    versions = obsolete["versions"] if host.recorded.get("source") != DISTRIBUTION else []
+    installed = list(map(str, installed))
     gone = {*obsolete["packages"], *_of_versions(versions, installed)}
-    gone |= {_PINNED} if _removes_all(request, host) else set()
-    damaged = [version for version in host.damaged if version in request.versions]
-    reinstall = ["apt-get", "--yes", "--reinstall", "install"]
-    return {
-        "removed": [name for name in installed if name in gone],
-        "reinstallation": (reinstall if host.manager == "apt" else ["dnf", "--assumeyes", "reinstall"])
-        + _of_versions(damaged, installed),
-    }
+    gone |= {_PINNED} if _removes_all(request.on(host), host) else set()
+    return [name for name in installed if name in gone]
 
 
 def unneeded_packages(host: Host, simulation: Mapping[str, Any]) -> Plan:
@@ -755,12 +779,21 @@ def _of_versions(versions: Sequence[str], installed: Iterable[str]) -> list[str]
     return [name for name in installed if pattern.fullmatch(name)]
 
 
-def refusals_of_a_compiler(version: str, nvcc: str, reported: str, runtime: str) -> Iterator[str]:
-    """What is wrong with an installed compiler: `reported` by nvcc, and `runtime` of a program compiled with it."""
-    if f"release {version}," not in reported or runtime.partition(".")[0] != version.partition(".")[0]:
+def refusals_of_a_compiler(
+    version: str, nvcc: str, reported: Mapping[str, Any], program: Mapping[str, Any]
+) -> Iterator[str]:
+    """What is wrong with an installed compiler: what `nvcc --version` and a program compiled with it have printed."""
+    failed = next((one for one in (reported, program) if one.get("failed") or one.get("rc")), None)
+    if failed is not None:
         yield (
-            f"{nvcc} reports {''.join(reported.splitlines()[-1:])}, and a program compiled with it runs with CUDA "
-            f"{runtime}, where {version} was requested"
+            f"CUDA {version} is installed and does not work: {str(failed.get('stderr') or failed.get('msg')).strip()}"
+        )
+        return
+    text, runtime = str(reported.get("stdout") or ""), str(program.get("stdout") or "")
+    if f"release {version}," not in text or runtime.partition(".")[0] != version.partition(".")[0]:
+        yield (
+            f"CUDA {version} is installed and does not work: {nvcc} reports {''.join(text.splitlines()[-1:])}, and a "
+            f"program compiled with it runs with CUDA {runtime}"
         )
 
 
@@ -798,7 +831,9 @@ def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping
         return planned
     # Without fresh metadata dnf would use the network.
     has_lists = host.manager == "apt" or found["lists"] == FRESH
-    return (unread(found, {"simulation": _simulation(planned)}) if has_lists else None) or planned
+    asked = unread(found, {"simulation": _simulation(planned)}) if has_lists else None
+    is_damaged = planned.tasks["damaged"] and found["lists"] == FRESH
+    return asked or (unread(found, {"packages": _INSTALLED}) if is_damaged else None) or planned
 
 
 def _readings(planned: Plan, lists: str) -> dict[str, Reading | list[Reading]]:
@@ -820,35 +855,40 @@ def _simulation(planned: Plan) -> Reading:
     return "dnf", {"name": tasks["installed"], "install_weak_deps": False, "state": "present", "update_cache": True}
 
 
-def _environment(
-    variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]
-) -> dict[str, Any] | Ask:
-    asked = unread(found, {"toolkits": _TOOLKITS})
-    return asked or environment(Request.read(variables), Host.of(facts), facts, found)
-
-
-def _installed(
-    variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]
-) -> Plan | dict[str, Any] | Ask:
+def _removal(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan | Ask:
     host = Host.of(facts)
     if found["which"] == "unneeded":
         asked = unread(found, {"simulation": (host.manager, {"autoremove": True})})
         return asked or unneeded_packages(host, found["simulation"])
-    asked = unread(found, {"packages": ("gpu.fleet.host_facts", {"gather": ["packages"]})})
-    return asked or installed_packages(Request.read(variables), host, facts, found)
-
-
-def _compiler(_variables: Mapping[str, Any], _facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
-    outputs = (str(found[name]) for name in ("reported", "runtime"))
-    return Plan(tuple(refusals_of_a_compiler(found["compiler"]["version"], found["compiler"]["nvcc"], *outputs)))
-
-
-def _toolkits(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan | Ask:
-    asked = unread(found, {"toolkits": _TOOLKITS, "cache": command("ldconfig", "-p")})
+    asked = unread(found, {"packages": _INSTALLED})
     if asked:
         return asked
-    cache = str(found["cache"].get("stdout") or "")
-    return Plan(tuple(refusals_of_toolkits(Request.read(variables), Host.of(facts), facts, cache)))
+    removed = obsolete_packages(Request.read(variables), host, facts["packages"], found["obsolete"])
+    return Plan(tasks={"removed": removed})
+
+
+def _verify(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan | Ask:
+    """What does not work of the installed toolkits, else the files to record; takes what the plan has of them."""
+    nvcc = [str(one["nvcc"]) for one in found["compilers"]]
+    program = {"stdin": _PROGRAM, "expand_argument_vars": False}
+    runs = [command("sh", "-c", _COMPILE_AND_RUN, "sh", path) for path in nvcc]
+    readings: dict[str, Reading | list[Reading]] = {
+        "toolkits": ("gpu.fleet.cuda_facts", {}),
+        "cache": command("ldconfig", "-p"),
+        "reported": [command(path, "--version") for path in nvcc],
+        "programs": [(name, {**arguments, **program}) for name, arguments in runs],
+    }
+    asked = unread(found, readings)
+    if asked:
+        return asked
+    request, host = Request.read(variables), Host.of(facts)
+    results = zip(found["compilers"], found["reported"]["results"], found["programs"]["results"], strict=True)
+    refusals = [
+        text for one, *printed in results for text in refusals_of_a_compiler(one["version"], one["nvcc"], *printed)
+    ]
+    refusals += refusals_of_toolkits(request, host, facts, str(found["cache"].get("stdout") or ""))
+    files = files_of_toolkits(request, host, facts["cuda"], found["forward"])
+    return Plan(tuple(refusals), tasks={"files": [*found["files"], *files]})
 
 
 def _listed(
@@ -866,13 +906,7 @@ def _repository(variables: Mapping[str, Any], _facts: Mapping[str, Any]) -> str:
 
 PLANNER = RolePlanner(
     "cuda",
-    {
-        "plan": _plan,
-        "environment": _environment,
-        "packages": _installed,
-        "compiler": _compiler,
-        "toolkits": _toolkits,
-    },
+    {"plan": _plan, "removal": _removal, "verify": _verify},
     tables=(TABLES,),
     reads=("cuda_debian_mirror",),
     repository=_repository,

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..._planning.contract import Ask, Plan, Read, Reading, RequestError, RolePlanner, Stage, command, unread
@@ -17,7 +18,7 @@ from .driver_users import removal_refusals
 from .host import Host
 from .offers import parse_apt, parse_dnf
 from .persistence_daemon import UNIT_DIRECTORIES
-from .plan import TABLE, before_offers, host_of, plan, select, unmanaged_note
+from .plan import REMOVE, TABLE, before_offers, host_of, plan, select, unmanaged_note
 from .request import DKMS, ENROLL, Request
 from .selection import Offered
 
@@ -55,9 +56,17 @@ def _result(found: _Known, name: str, reading: Reading) -> Mapping[str, Any]:
     return result
 
 
-def _plan(variables: _Known, facts: _Known, found: _Known) -> Plan:
+def _plan(variables: _Known, facts: _Known, found: _Known) -> Plan | Ask:
+    """The plan, with the removal where it is due and the role `reads` for it."""
     request = Request.read(variables)
-    return plan(request, host_of(request, facts, {}), variables[TABLE], bool(found.get("check_mode")))
+    planned = plan(request, host_of(request, facts, {}), variables[TABLE], bool(found.get("check_mode")))
+    if planned.refusals or REMOVE not in planned.steps or not found.get("reads"):
+        return planned
+    try:
+        removed = _removal(request, host_of(request, facts, {}), variables, found)
+    except UnreadError as unknown:
+        return replace(unknown.ask, plan=planned)
+    return removed if isinstance(removed, Plan) else replace(planned, tasks={**planned.tasks, "removal": removed})
 
 
 def _stage(part: _Part) -> Stage:
@@ -476,7 +485,6 @@ PLANNER = RolePlanner(
         "activation": _stage(_activation),
         "reboot": _stage(_reboot),
         "persistence": _stage(_persistence),
-        "removal": _stage(_removal),
         "in_use": _in_use,
     },
     tables=(TABLE, *installation.TABLES),
