@@ -16,7 +16,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_container_
     ENVVAR,
     MOUNTS,
     PACKAGES,
-    HostFacts,
+    Host,
     Refresh,
     Request,
     toolkit_plan,
@@ -82,7 +82,7 @@ def planned(request: dict[str, Any] | None = None, host: dict[str, Any] | None =
     given, on = dict(request or {}), host or facts()
     check_mode = bool(given.pop("check_mode", False))
     read = Request.read(named(given), check_mode)
-    found: dict[str, Any] = as_lists(vars(toolkit_plan(read, HostFacts.of(known(on), refresh_of(on)))))
+    found: dict[str, Any] = as_lists(vars(toolkit_plan(read, Host.of(known(on), refresh_of(on)))))
     return {**found, "engines": [vars(one) for one in found["engines"]]}
 
 
@@ -157,7 +157,7 @@ RECORDED = {"runtimes": ["crio", "docker"], "nvidia_docker": True, "management_s
 def test_tasks_that_there_is_work_for(
     given: dict[str, Any], host: dict[str, Any], expected: dict[str, Any], predicted: dict[str, Any], check_mode: bool
 ) -> None:
-    made = plan(Request.read(named(given), check_mode), HostFacts.of(known(host), refresh_of(host))).as_dict()
+    made = plan(Request.read(named(given), check_mode), Host.of(known(host), refresh_of(host))).as_dict()
     lists = ("task_files", "changes", "configure", "specify")
     found = {name: [one["name"] for one in made[name]] for name in lists}
     right = predicted if check_mode else expected

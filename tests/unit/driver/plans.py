@@ -150,7 +150,7 @@ def driver_plan(
     lists = {name: tuple(host.get(name) or ()) for name in ("family", "unmanaged")}
     lists["companions"] = tuple(request.get("companions") or ())
     values = {name: str(host.get(name) or "") for name in ("today", "driver", "driver_kind", "recorded_source")}
-    known = selection.HostFacts(**{**host, **lists, **values, "gpus": read_gpus(host.get("gpus") or ())})
+    known = selection.Situation(**{**host, **lists, **values, "gpus": read_gpus(host.get("gpus") or ())})
     shown, listed = (str(offered.get(name) or "") for name in ("shown", "listed"))
     pins = offered.get("pins")
     packages = parse_apt(shown, listed, known.repositories, pins) if known.uses_apt else parse_dnf(listed)

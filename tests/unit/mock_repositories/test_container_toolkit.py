@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.nvidia_container_toolkit.plan import (
-    HostFacts,
+    Host,
     Refresh,
     Request,
     toolkit_plan,
@@ -145,7 +145,7 @@ def test_the_plan_predicts_the_condition_of_the_unit(version: str, modules: str,
     )
     met = subprocess.run(shlex.split(command), check=False).returncode == 0
     refresh = Refresh(tuple(sorted(unit_files(version, directory))), modules=MODULES[modules])
-    assert toolkit_plan(Request(), HostFacts(packages={BASE: f"{version}-1"}, refresh=refresh)).units is met
+    assert toolkit_plan(Request(), Host(packages={BASE: f"{version}-1"}, refresh=refresh)).units is met
 
 
 # What the real `nvidia-ctk config` prints; those in between print what the one before does.

@@ -348,16 +348,11 @@ STAGES: Mapping[str, Mapping[str, Mapping[str, Any] | Callable[[Any], Mapping[st
         },
     },
     "gpu_monitoring": {"plan": {}, "prometheus": {"dashboard": "{}"}},
-<<<<<<< HEAD
     "gpu_workload": {"plan": {"check_mode": False, "engine": _ENGINE, "existing": {"results": []}}},
     "kubernetes_node": {
         **{"request": {"host": "gpu1"}, "cluster": {}, "cap": _HEARD},
         "plan": {"gpus": {}, "managed": {"gpu_operator": {}}, "record": {}},
     },
-    "slurm_gres": {"plan": FIRST["slurm_gres"][1]},
-=======
-    "gpu_workload": {"plan": {}, "runs": {"engine": _ENGINE}},
-    "kubernetes_node": {"request": {"host": "gpu1"}, "cluster": {}, "plan": {"operator": {}}, "cap": _HEARD},
     "slurm_gres": {
         "plan": FIRST["slurm_gres"][1],
         "changes": {
@@ -365,7 +360,6 @@ STAGES: Mapping[str, Mapping[str, Mapping[str, Any] | Callable[[Any], Mapping[st
             **{"restart": {"reason": "slurmd has not read it"}, "lines": []},
         },
     },
->>>>>>> wip-C
     "windows_gpu": {
         "request": {},
         "plan": {

@@ -23,7 +23,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ..._planning.contract import Plan, as_lists, is_true
-from ..nvidia_container_toolkit.plan import CDI_SINCE, KIND, Gpu, HostFacts, cdi_names, device_uuids
+from ..nvidia_container_toolkit.plan import CDI_SINCE, KIND, Gpu, cdi_names, device_uuids
+from ..nvidia_container_toolkit.plan import Host as ToolkitHost
 from .engines import (
     DOCKER,
     ENGINES,
@@ -183,7 +184,7 @@ class Host:
     unit.
     """
 
-    gpus: HostFacts | None = None
+    gpus: ToolkitHost | None = None
     reads_cdi: bool = False
     existing: Mapping[tuple[str, str], Existing] = field(default_factory=dict)
     images: Mapping[tuple[str, str], str] = field(default_factory=dict)
@@ -214,7 +215,7 @@ class Host:
         runtimes = facts["cuda"]["container_toolkit"].get("runtimes") or {}
         removed = {str(path).rpartition("/")[2] for path in found.get("removed_tokens") or ()}
         return cls(
-            gpus=HostFacts.of(facts) if facts["nvidia_smi"] else None,
+            gpus=ToolkitHost.of(facts) if facts["nvidia_smi"] else None,
             reads_cdi=lists[DOCKER.name].get("reads_cdi", False),
             existing={
                 (name, one.name): one
@@ -483,7 +484,7 @@ def _refusals(place: str, entry: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def _gpu_refusals(place: str, gpus: Any, host: HostFacts) -> Iterator[str]:
+def _gpu_refusals(place: str, gpus: Any, host: ToolkitHost) -> Iterator[str]:
     known = device_uuids(host.gpus)
     devices = ", ".join(_devices(host.gpus)) or "none"
     if gpus == "none":
@@ -621,7 +622,7 @@ def _policy(entry: Mapping[str, Any]) -> str:
 
 
 def _device_requests(
-    engine: Engine, gpus: Any, host: HostFacts | None, mode: str
+    engine: Engine, gpus: Any, host: ToolkitHost | None, mode: str
 ) -> tuple[Mapping[str, Any] | str, ...]:
     """What `docker run` sends for --device nvidia.com/gpu=NAME, or for --gpus in legacy mode; for podman the names."""
     if gpus == "none" or host is None:

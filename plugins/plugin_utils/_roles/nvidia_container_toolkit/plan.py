@@ -210,7 +210,7 @@ def unit_commands(kernel: str) -> list[list[str]]:
 
 
 @dataclass(frozen=True)
-class HostFacts:
+class Host:
     """What is known about the host. `refresh` is None before it was read; then the record decides.
 
     `coming` are engines that another role is about to install or to upgrade. `programs` are NVIDIA's runtime and its
@@ -234,7 +234,7 @@ class HostFacts:
     written: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, facts: Mapping[str, Any], refresh: Refresh | None = None, coming: tuple[str, ...] = ()) -> HostFacts:
+    def of(cls, facts: Mapping[str, Any], refresh: Refresh | None = None, coming: tuple[str, ...] = ()) -> Host:
         """The host by the facts of Ansible: `nvidia_smi`, `cuda`, and `packages` and records where they are read."""
         smi, toolkit = facts["nvidia_smi"], facts["cuda"]["container_toolkit"]
         record = (facts.get("gpu_fleet_managed") or {}).get(TOOLKIT) or {}
@@ -339,7 +339,7 @@ class _Inputs:
     """All that a plan is made from, with the engines that are there."""
 
     request: Request
-    facts: HostFacts
+    facts: Host
     runtimes: tuple[str, ...]
     engines: tuple[Engine, ...]
 
@@ -358,7 +358,7 @@ class _Inputs:
         return self.request.mode != "legacy" and bool(self.with_cdi)
 
 
-def toolkit_plan(request: Request, facts: HostFacts) -> ToolkitPlan:
+def toolkit_plan(request: Request, facts: Host) -> ToolkitPlan:
     """Plan the toolkit. What makes it impossible is in `refusals`; nothing is to be changed then."""
     runtimes = tuple(name for name in request.runtimes if name != "docker" or not request.docker_is_absent)
     given = _Inputs(request, facts, runtimes, tuple(_engines(runtimes, facts)))
@@ -477,7 +477,7 @@ def _cdi_since(engine: Engine) -> str:
     return CDI_SINCE["containerd" if engine.name in EMBEDDED else engine.name]
 
 
-def _engines(runtimes: Sequence[str], facts: HostFacts) -> Iterator[Engine]:
+def _engines(runtimes: Sequence[str], facts: Host) -> Iterator[Engine]:
     for name in runtimes:
         if name in EMBEDDED:
             # The role looks for its files; all that are supported have containerd 1.7 or newer.
@@ -547,7 +547,7 @@ def _called(engine: str) -> str:
 # The CDI specification.
 
 
-def _unit_decision(facts: HostFacts) -> tuple[bool, str]:
+def _unit_decision(facts: Host) -> tuple[bool, str]:
     """Whether the toolkit's units keep the specification, and why not where they exist."""
     refresh = facts.refresh
     if refresh is None:
@@ -567,7 +567,7 @@ def _condition(version: str) -> re.Pattern[str]:
     return next(one for last, one in _CONDITIONS if not last or _numbers(version) <= _numbers(last))
 
 
-def _spec_file(facts: HostFacts, units: bool) -> str:
+def _spec_file(facts: Host, units: bool) -> str:
     """The specification to keep. At boot nothing but the units writes below /run again."""
     if facts.refresh is None:
         return str(facts.recorded.get("spec_file") or STATIC_SPECIFICATION)
@@ -578,7 +578,7 @@ def _spec_file(facts: HostFacts, units: bool) -> str:
     return path if has_units and path and not path.startswith("/run/") else STATIC_SPECIFICATION
 
 
-def _stale_files(facts: HostFacts) -> tuple[str, ...]:
+def _stale_files(facts: Host) -> tuple[str, ...]:
     """Unit files of a newer toolkit that has been there, and what belongs to them."""
     if facts.refresh is None or not facts.version or _numbers(facts.version) >= _numbers(FIRST_WITH_UNITS):
         return ()

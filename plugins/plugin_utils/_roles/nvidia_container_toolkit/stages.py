@@ -22,7 +22,7 @@ from .plan import (
     REMOVE,
     TOOLKIT,
     UNITS,
-    HostFacts,
+    Host,
     Refresh,
     Request,
     ToolkitPlan,
@@ -91,7 +91,7 @@ _DEVICE_FILE = re.compile(r"/dev/nvidia[0-9]+")
 _SMOKE_SCRIPT = "if command -v nvidia-smi >/dev/null; then nvidia-smi -L; else echo /dev/nvidia[0-9]*; fi"
 
 
-def plan(request: Request, facts: HostFacts) -> Plan:
+def plan(request: Request, facts: Host) -> Plan:
     """The plan as every role has it. A toolkit that is to be removed refuses nothing."""
     found = toolkit_plan(request, facts)
     reasons = (*facts.drift, *(f"{one} conflicts with the specification that is kept" for one in found.conflicting))
@@ -117,7 +117,7 @@ def plan(request: Request, facts: HostFacts) -> Plan:
     )
 
 
-def _task_files(request: Request, facts: HostFacts, found: ToolkitPlan, reasons: Sequence[str]) -> dict[str, Any]:
+def _task_files(request: Request, facts: Host, found: ToolkitPlan, reasons: Sequence[str]) -> dict[str, Any]:
     """The task files that there is work for: of main.yml, of install.yml and of configure.yml.
 
     In check mode on a host without the toolkit or an engine, packages are predicted, and there is nothing to configure.
@@ -155,7 +155,7 @@ def _task_files(request: Request, facts: HostFacts, found: ToolkitPlan, reasons:
     }
 
 
-def _packages(request: Request, facts: HostFacts, found: ToolkitPlan) -> dict[str, Any]:
+def _packages(request: Request, facts: Host, found: ToolkitPlan) -> dict[str, Any]:
     """What the tasks read about packages and their versions."""
     is_pinned = bool(request.version) and found.state == "present"
     has_docker = any(name in facts.packages for name in ENGINE_PACKAGES["docker"])
@@ -177,7 +177,7 @@ def _packages(request: Request, facts: HostFacts, found: ToolkitPlan) -> dict[st
     }
 
 
-def _engines(request: Request, facts: HostFacts, found: ToolkitPlan) -> dict[str, Any]:
+def _engines(request: Request, facts: Host, found: ToolkitPlan) -> dict[str, Any]:
     """What the tasks read about the engines and the command nvidia-docker."""
     earlier = facts.recorded.get("docker_options")
     return {
@@ -191,7 +191,7 @@ def _engines(request: Request, facts: HostFacts, found: ToolkitPlan) -> dict[str
     }
 
 
-def _configured(name: str, request: Request, facts: HostFacts) -> dict[str, Any]:
+def _configured(name: str, request: Request, facts: Host) -> dict[str, Any]:
     """What the tasks of an engine read."""
     started_after = _STARTED_AFTER.get(name, ())
     common = {"name": name, "tasks": TASKS[name], "state": "present", "started_after": started_after}
@@ -226,7 +226,7 @@ def _runtime_class(name: str) -> str:
     return f"{_RANCHER}/{name}/server/manifests/gpu-fleet-nvidia.yaml"
 
 
-def _unconfigured(name: str, facts: HostFacts) -> dict[str, Any]:
+def _unconfigured(name: str, facts: Host) -> dict[str, Any]:
     """What the tasks read that undo the configuration of an engine. Directories show what was removed."""
     files: Mapping[str, tuple[str, ...]] = {
         "containerd": (*_CONTAINERD_FILES, *map(dirname, _CONTAINERD_FILES)),
@@ -246,7 +246,7 @@ def _unconfigured(name: str, facts: HostFacts) -> dict[str, Any]:
     }
 
 
-def _specification(request: Request, facts: HostFacts, found: ToolkitPlan) -> dict[str, Any]:
+def _specification(request: Request, facts: Host, found: ToolkitPlan) -> dict[str, Any]:
     """What the tasks read about CDI specifications."""
     is_json = found.spec_file.endswith(".json")
     return {
@@ -264,7 +264,7 @@ def _specification(request: Request, facts: HostFacts, found: ToolkitPlan) -> di
     }
 
 
-def _specify(request: Request, facts: HostFacts, found: ToolkitPlan) -> list[dict[str, Any]]:
+def _specify(request: Request, facts: Host, found: ToolkitPlan) -> list[dict[str, Any]]:
     """The files of tasks that change CDI specifications. Without a driver there is nothing to specify."""
     is_left = not request.management_device and bool(facts.was("management_spec"))
     files = {
@@ -275,7 +275,7 @@ def _specify(request: Request, facts: HostFacts, found: ToolkitPlan) -> list[dic
     return in_order(name for name, is_due in files.items() if is_due)
 
 
-def _removal(facts: HostFacts, found: ToolkitPlan) -> dict[str, Any]:
+def _removal(facts: Host, found: ToolkitPlan) -> dict[str, Any]:
     """What the tasks read when the toolkit is removed."""
     recorded = [name for name in (facts.was("spec_file"), facts.was("management_spec")) if name]
     command = [_COMMAND] if facts.recorded.get("nvidia_docker") else []
@@ -289,11 +289,11 @@ def _removal(facts: HostFacts, found: ToolkitPlan) -> dict[str, Any]:
 # The stages of the plan
 
 
-def _observed(facts: Mapping[str, Any], read: Mapping[str, Any]) -> HostFacts:
+def _observed(facts: Mapping[str, Any], read: Mapping[str, Any]) -> Host:
     """The host with what was read for its plan, whose `read` it is."""
     refresh = read.get("refresh") or {}
     units = Refresh(**{**refresh, "files": tuple(refresh["files"])}) if refresh else None
-    return replace(HostFacts.of(facts, units), programs=tuple(read.get("programs") or ()))
+    return replace(Host.of(facts, units), programs=tuple(read.get("programs") or ()))
 
 
 def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan | Ask:
@@ -306,7 +306,7 @@ def _plan(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping
     asked = unread(found, gathered)
     if asked:
         return asked
-    host = HostFacts.of(facts)
+    host = Host.of(facts)
     planned, decided = plan(request, host), toolkit_plan(request, host)
     if step == REFRESH and not (host.recorded_inputs and decided.uses_cdi):
         return Plan(tasks={"task_files": []})
@@ -372,7 +372,7 @@ def _is_legacy(request: Request, planned: Plan, decided: ToolkitPlan, is_first: 
     return is_due and not is_early and "features" not in planned.tasks["docker_options"]
 
 
-def _wrong(host: HostFacts, decided: ToolkitPlan, found: Mapping[str, Any], is_legacy: bool) -> Iterator[str]:
+def _wrong(host: Host, decided: ToolkitPlan, found: Mapping[str, Any], is_legacy: bool) -> Iterator[str]:
     """Refusals by what was read."""
     yield from (str(one.get("msg")) for one in map(found.get, ("containerd", "reload")) if one and one.get("failed"))
     for name in decided.runtimes:
@@ -398,7 +398,7 @@ def _refusals(variables: Mapping[str, Any], facts: Mapping[str, Any], outlook: O
     # The role docker brings these engines, or newer ones.
     coming = ("docker", "containerd") if DOCKER_INSTALL in outlook.coming.get("docker", ()) else ()
     known = {**facts, "nvidia_smi": {}, "cuda": {"container_toolkit": {}}}
-    return plan(Request.read(variables), HostFacts.of(known, coming=coming)).refusals
+    return plan(Request.read(variables), Host.of(known, coming=coming)).refusals
 
 
 def _paths(found: Mapping[str, Any]) -> list[str]:
@@ -508,7 +508,7 @@ def _record(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mappi
     return Plan((refusal,) if wrong else (), inputs=decided.inputs, tasks=tasks)
 
 
-def begun(request: Request, host: HostFacts, decided: ToolkitPlan) -> dict[str, Any]:
+def begun(request: Request, host: Host, decided: ToolkitPlan) -> dict[str, Any]:
     """The data to record before a change: the state before it and after it, as a kill may leave either."""
     earlier = host.recorded
     options = docker_options(request, decided, [_RUNTIME]) if "docker" in decided.runtimes else {}
@@ -525,7 +525,7 @@ def begun(request: Request, host: HostFacts, decided: ToolkitPlan) -> dict[str, 
     }
 
 
-def _files(request: Request, host: HostFacts, decided: ToolkitPlan) -> Iterator[str]:
+def _files(request: Request, host: Host, decided: ToolkitPlan) -> Iterator[str]:
     """The files that must not change."""
     if "containerd" in decided.runtimes:
         yield from _CONTAINERD_FILES
@@ -549,7 +549,7 @@ def _files(request: Request, host: HostFacts, decided: ToolkitPlan) -> Iterator[
 def _smoke(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> Plan:
     """A container for each request: all, none, or a list of names. None given: one of each kind that the host has."""
     request, engine = Request.read(variables), str(found["engine"])
-    decided = toolkit_plan(request, HostFacts.of(facts))
+    decided = toolkit_plan(request, Host.of(facts))
     if not facts["nvidia_smi"]["available"]:
         return Plan((str(facts["nvidia_smi"]["message"]),))
     given = found["requests"] if isinstance(found["requests"], list) else [found["requests"]]
@@ -612,7 +612,7 @@ def _expected(one: Any, decided: ToolkitPlan, devices: Sequence[str]) -> list[st
 
 def _seen(variables: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
     """What the containers saw, and which of them did not see what was requested."""
-    decided = toolkit_plan(Request.read(variables), HostFacts.of(facts))
+    decided = toolkit_plan(Request.read(variables), Host.of(facts))
     # nvidia-smi names the GPU of a MIG device as well.
     partitioned = {gpu["uuid"] for gpu in facts["nvidia_smi"]["gpus"]} - {*decided.whole_gpus}
     wrong, right, uuids = [], [], {}

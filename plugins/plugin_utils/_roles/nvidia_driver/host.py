@@ -18,7 +18,7 @@ from ..._planning.platforms import platform_of
 from .companions import Companions, Needs, plan_companions
 from .packages import family, owners
 from .request import DKMS, Request
-from .selection import HostFacts
+from .selection import Situation
 
 DRIVER = "nvidia_driver"
 _GCC = re.compile(r"=(\d+)\d{4}$")
@@ -295,9 +295,9 @@ class Host(RecordedHost):
             )
         )
 
-    def facts(self, request: Request, companions: tuple[str, ...] = ()) -> HostFacts:
+    def facts(self, request: Request, companions: tuple[str, ...] = ()) -> Situation:
         """What decides version and packages."""
-        return HostFacts(
+        return Situation(
             system=self.system,
             release=self.release,
             distribution=self.distribution,

@@ -71,8 +71,8 @@ _RECOMMENDED = re.compile(r"nvidia-driver-(\d+)")
 
 
 @dataclass(frozen=True)
-class HostFacts:
-    """What decides about the driver on a host, for a request.
+class Situation:
+    """What of a host decides about its driver, for a request.
 
     `system` is Debian, Ubuntu or RedHat, `release` its version, `kernel` the one that boots next. `installed` has
     the versions of all packages by name, `family` the names of packages of a driver, `unmanaged` the ones
@@ -178,7 +178,7 @@ class _Inputs:
     """All that a plan is made from. `own` is what the requested source offers."""
 
     request: Request
-    facts: HostFacts
+    facts: Situation
     offered: Offered
     own: tuple[Offer, ...]
     table: Sequence[Mapping[str, Any]]
@@ -192,7 +192,7 @@ class _Inputs:
         return [one for one in self.own if one.name == name]
 
 
-def driver_plan(request: Request, facts: HostFacts, offered: Offered, table: Sequence[Mapping[str, Any]]) -> DriverPlan:
+def driver_plan(request: Request, facts: Situation, offered: Offered, table: Sequence[Mapping[str, Any]]) -> DriverPlan:
     """Plan the driver. What makes it impossible is in `reasons`; nothing is to be changed then.
 
     An installed version stays while it fits, unless an upgrade is requested. Without complete offers, what they do not
@@ -905,7 +905,7 @@ def _drivers_of_programs(names: DriverRequest, inputs: _Inputs) -> list[str]:
     return list(dict.fromkeys(filter(None, found)))
 
 
-def _repository_of(facts: HostFacts) -> str:
+def _repository_of(facts: Situation) -> str:
     """Where the driver of a distribution of Enterprise Linux is, which this role does not enable."""
     if facts.distribution == "AlmaLinux":
         return " (`dnf install almalinux-release-nvidia-driver` adds their repositories)"
@@ -1048,12 +1048,12 @@ def _pins(names: DriverRequest, packages: Packages, inputs: _Inputs) -> Iterator
         yield Pin(" ".join(name for name in every if revisions[name] == revision), f"version {revision}", PINNED)
 
 
-def _has_no_streams(facts: HostFacts) -> bool:
+def _has_no_streams(facts: Situation) -> bool:
     release = int(facts.release.split(".", maxsplit=1)[0] or 0)
     return release >= FIRST_RELEASE_WITHOUT_STREAMS and facts.distribution not in _WITH_STREAMS
 
 
-def _stream(packages: Packages, facts: HostFacts) -> str:
+def _stream(packages: Packages, facts: Situation) -> str:
     """A version that is kept stays in its stream."""
     return (
         ""
@@ -1062,7 +1062,7 @@ def _stream(packages: Packages, facts: HostFacts) -> str:
     )
 
 
-def _removals(facts: HostFacts, desired: Sequence[str]) -> tuple[str, ...]:
+def _removals(facts: Situation, desired: Sequence[str]) -> tuple[str, ...]:
     """The packages to remove; 32-bit libraries stay while their package stays."""
     return tuple(
         name
