@@ -111,7 +111,8 @@ int main(void) {
   return 0;
 }
 """
-# Always the same program, whose argument is nvcc; it leaves nothing. With the shared runtime, so that the loader must find it as well.
+# Always the same program, whose argument is nvcc; it leaves nothing. With the shared runtime, so that the loader must
+# find it as well.
 _COMPILE_AND_RUN = """\
 set -e
 scratch=$(mktemp -d -t gpu-fleet-cuda-XXXXXX)
