@@ -28,7 +28,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract impor
 from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.data import RoleData, options_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.plain import named, plain
 from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.platforms import platform_of
-from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.preflight import check_forms
+from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.preflight import check_forms, repository_refusals
 from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.registry import PLANNERS, ROLES, variables_of
 from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.variable_forms import with_truths
 
@@ -84,6 +84,9 @@ class ActionModule(ActionBase):  # type: ignore[misc]  # ansible-core has no typ
             found = planned(role, stage, variables, facts, given)
             while isinstance(found, Ask):
                 lacking = _lacking(role, found.plan, variables, observed)
+                # Nothing is read for work that needs a repository which is refused.
+                if found.plan and found.plan.has_work and stage == "plan":
+                    lacking += repository_refusals(role, variables, facts, _FILES)
                 if lacking:
                     return {**result, **_refused(host, lacking)}
                 read = readings(self, found, known)

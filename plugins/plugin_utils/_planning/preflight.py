@@ -213,6 +213,14 @@ def _needs_gpu(role: str, variables: Mapping[str, Any]) -> bool:
 # Repositories
 
 
+def repository_refusals(
+    role: str, variables: Mapping[str, Any], facts: Mapping[str, Any], files: RoleData
+) -> tuple[str, ...]:
+    """Refusals of the repository that a role adds; `variables` has those that are set."""
+    every = {**files.defaults(variables_of([role])), **variables}
+    return tuple(_Repositories(every, facts, files).refusals([role]))
+
+
 @dataclass(frozen=True)
 class _Repositories:
     """NVIDIA's repositories that roles add on a host."""

@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ansible_collections.gpu.fleet.plugins.filter import compatibility
 from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.branches import END_OF_LIFE
 from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.cuda import CUDNN, DRIVER_OF_CUDA, NEWEST_GCC
 from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.gpus import ARCHITECTURES, CHIPS
 from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.mig import MIG_MINIMUMS
 from ansible_collections.gpu.fleet.plugins.module_utils._knowledge.specifications import PRODUCTS
 from ansible_collections.gpu.fleet.plugins.plugin_utils._compatibility import driver_needed_for, mig_driver_of, version
+from ansible_collections.gpu.fleet.plugins.test import compatible
 
 from tests.unit.plays import ansible_playbook
 
@@ -88,11 +90,8 @@ def test_cudnn() -> None:
 def test_examples_run_in_a_play(tmp_path: Path) -> None:
     """The guide's tasks, and the plugin examples that need no role, run on the facts of a host."""
     tasks = [task for block in re.findall(r"```yaml\n(.*?)```", GUIDE, re.DOTALL) for task in yaml.safe_load(block)]
-    for name in ("filter/compatibility", "test/compatible"):
-        documentation = yaml.safe_load((ROOT / "plugins" / f"{name}.yml").read_text(encoding="utf-8"))
-        tasks += [
-            task for task in yaml.safe_load(documentation["EXAMPLES"]) if "ansible.builtin.include_role" not in task
-        ]
+    for plugin in (compatibility, compatible):
+        tasks += [task for task in yaml.safe_load(plugin.EXAMPLES) if "ansible.builtin.include_role" not in task]
     gpu = {"pci_bus_id": "00000000:06:00.0", "device_id": "0x2335", "class_id": "0x030200"}
     facts = {"nvidia_smi": {"pci_gpus": [gpu], "driver_version": "580.159.04"}}
     for task in tasks:

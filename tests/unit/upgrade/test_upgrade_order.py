@@ -83,7 +83,8 @@ def node(log: Path, directory: str) -> MockHost:
     outputs = {
         f"{slurmd} -C": (SLURM / "hardware.txt").read_text(),
         f"{slurmd} -V": (SLURM / "version.txt").read_text(),
-        f"{slurmd} -G": (SLURM / "gres_mig.txt").read_text(),
+        # The program that runs slurmd -G.
+        "sh -c": (SLURM / "gres_mig.txt").read_text(),
         "lscpu --parse=CPU,CORE,SOCKET": "# CPU,Core,Socket\n0,0,0\n1,1,0\n",
     }
     results: dict[str, Any] = {
@@ -103,7 +104,6 @@ def node(log: Path, directory: str) -> MockHost:
         ],
         # Only a command that is in PATH is looked for.
         **({} if directory else {"find": {"changed": False, "files": [{"path": str(log.with_name("scontrol"))}]}}),
-        "tempfile": {"changed": True, "path": "/tmp/gres"},
         # By the scontrol that reboots it.
         "slurm_node": {"changed": False, "states": ["IDLE"], "reason": "", "in_service": True, "idle": True},
         "stat": {"changed": False, "stat": {"exists": False}},
@@ -185,9 +185,7 @@ def test_a_node_of_slurm_is_changed_in_this_order(directory: str, tmp_path: Path
         "gpu_state",
         # slurmd has to read the devices that are there after the reboot.
         "pgrep --full",
-        "write /tmp/gres/slurm.conf",
-        "write /tmp/gres/gres.conf",
-        "slurmd -G",
+        "sh -c",
         "write /etc/slurm/gres.conf",
         "restart slurmd.service",
         "gpu_health",
