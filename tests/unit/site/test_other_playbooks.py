@@ -116,7 +116,12 @@ def test_the_first_use_of_apt_waits_for_the_apt_get_of_another_run(role: str) ->
     The module apt waits by itself, but not where it installs python3-apt with apt-get before.
     """
     tasks = [task for path in (ROOT / "roles" / role / "tasks").rglob("*.yml") for task in _tasks(path)]
-    refreshing = [task for task in tasks if task.get("ansible.builtin.apt", {}).get("update_cache")]
+    refreshing = [
+        task
+        for task in tasks
+        for of_apt in (task, task.get("module_defaults", {}))
+        if of_apt.get("ansible.builtin.apt", {}).get("update_cache")
+    ]
     assert refreshing
     for task in refreshing:
         failed = {"msg": "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 243 (apt-get)"}
