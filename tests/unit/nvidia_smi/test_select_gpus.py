@@ -205,7 +205,7 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_in_templates_with_hostvars_and_the_documented_examples(tmp_path: Path) -> None:
     """Real templating has its own types for strings, lists and hostvars."""
-    examples = yaml.safe_load(yaml.safe_load((ROOT / "plugins" / "filter" / "select_gpus.yml").read_text())["EXAMPLES"])
+    examples = yaml.safe_load(module.EXAMPLES)
     gpu = {**H200, "ecc_mode_current": "enabled", "ecc_mode_pending": "disabled"}
     inventory = {"all": {"hosts": {"a": {"given": {"nvidia_smi": {"gpus": [gpu]}}}, "b": {"given": {}}}}}
     (tmp_path / "inventory.yml").write_text(json.dumps(inventory))
