@@ -139,12 +139,12 @@ def test_a_failure_has_its_message_once(path: Path) -> None:
 @pytest.mark.parametrize("kind", ["filter", "test"])
 def test_each_filter_and_test_has_its_own_documentation(kind: str) -> None:
     """Ansible prefers the documentation in a file of Python, whichever of its filters is asked for."""
-    folder = ROOT / "plugins" / kind
-    for path in folder.glob("*.py"):
+    directory = ROOT / "plugins" / kind
+    for path in directory.glob("*.py"):
         plugin = importlib.import_module(f"ansible_collections.gpu.fleet.plugins.{kind}.{path.stem}")
         names = {*(plugin.FilterModule().filters() if kind == "filter" else plugin.TestModule().tests())}
         inside = {path.stem} if hasattr(plugin, "DOCUMENTATION") else set()
-        assert names == (inside or {name for name in names if (folder / f"{name}.yml").is_file()}), path
+        assert names == (inside or {name for name in names if (directory / f"{name}.yml").is_file()}), path
 
 
 MODULES_OF_ROLES = {
