@@ -232,3 +232,15 @@ def test_gpus_that_are_not_there_are_refused(tmp_path: Path, reset: RunModule, o
     host = SettingsHost.with_gpus(tmp_path, "h200")
     result = reset(host, **options)
     assert result["failed"] and Units.acts == []
+
+
+@pytest.mark.parametrize("check", [False, True])
+@pytest.mark.parametrize("gpus", [None, []])
+def test_no_gpu_at_all_is_refused_before_a_service_stops(
+    tmp_path: Path, reset: RunModule, gpus: list[str] | None, check: bool
+) -> None:
+    """An empty list is often the result of a filter without a match."""
+    host = SettingsHost.with_gpus(tmp_path, "h200")
+    result = reset(host, gpus=gpus, _ansible_check_mode=check)
+    assert result["failed"] and "gpus is empty" in result["msg"]
+    assert not result["changed"] and Units.acts == []
