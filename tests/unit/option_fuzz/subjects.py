@@ -30,6 +30,7 @@ import pytest
 from ansible.module_utils import basic
 from ansible.module_utils.common import warnings
 from ansible.module_utils.testing import patch_module_args
+from ansible_collections.gpu.fleet.plugins import module_utils as shared_modules
 from ansible_collections.gpu.fleet.plugins import modules as plugin_modules
 from ansible_collections.gpu.fleet.plugins.module_utils._change import reset_run
 from ansible_collections.gpu.fleet.plugins.module_utils._common import resets, runner
@@ -50,6 +51,9 @@ MODULES: dict[str, ModuleType] = {
     name: importlib.import_module(f"{plugin_modules.__name__}.{name}")
     for _finder, name, _is_package in pkgutil.iter_modules(plugin_modules.__path__)
 }
+# All of them now: one that a run is the first to import would keep that run's bench.
+for _finder, _name, _is_package in pkgutil.walk_packages(shared_modules.__path__, f"{shared_modules.__name__}."):
+    importlib.import_module(_name)
 CALLS_AT_MOST = 3000
 """Maximum number of programs that one run may start: the longest plan over two GPUs takes some 40."""
 
