@@ -19,8 +19,6 @@ from testbed.parts import Part
 from testbed.progress import CommandError
 from testbed.suite import Outcome
 
-# Of a part that nobody has measured.
-_MINUTES = 20.0
 # Processors also wait: for hosts that boot, and at the end for the longest part.
 _USED = 0.8
 
@@ -71,8 +69,8 @@ def chosen(parts: Sequence[Part], record: Record, hours: float, processors: int)
     left = hours * 60 * processors * _USED
     begin: list[Part] = []
     for part in waiting:
-        minutes = record[part.name].minutes if part.name in record else part.minutes
-        needed = (minutes or _MINUTES) * part.cores
+        minutes = record[part.name].minutes if part.name in record else part.expected
+        needed = minutes * part.cores
         if not begin or needed <= left:
             begin.append(part)
             left -= needed

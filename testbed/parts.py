@@ -10,6 +10,8 @@ from typing import Literal
 
 Target = Literal["test-unit", "test", "test-ci", "test-long", "test-full"]
 
+_UNMEASURED = 20.0
+
 
 @dataclass(frozen=True)
 class Part:
@@ -24,8 +26,8 @@ class Part:
     for the images of its hosts, see testbed/images.py.
 
     minutes: how long it takes among the others of its target, on a quiet machine with two cores; 0 where nobody
-    has measured it. A part that takes a quarter longer is named at the end of the run. cores: how many processors it
-    keeps busy on the average, including its hosts. memory: GiB that it needs, with its hosts.
+    has measured it, see `expected`. A part that takes a quarter longer is named at the end of the run. cores: how many
+    processors it keeps busy on the average, including its hosts. memory: GiB that it needs, with its hosts.
     """
 
     name: str
@@ -41,6 +43,11 @@ class Part:
     marked: str = ""
     without: tuple[str, ...] = ()
     suites: tuple[str, ...] = ()
+
+    @property
+    def expected(self) -> float:
+        """Its minutes, or those of a long part: one that nobody has measured must not begin last."""
+        return self.minutes or _UNMEASURED
 
     @property
     def on_hosts(self) -> bool:
@@ -127,12 +134,10 @@ _EXHAUSTIVE = _unit(
     "settings/test_settings_faults.py",
     "state/test_boot_faults.py",
 )
-# What depends on GPU_FLEET_EFFORT.
+# What depends on GPU_FLEET_EFFORT and is run on each change as well.
 _THOROUGH = (
     *("tests/torture", "tests/unit/option_fuzz", "tests/unit/real_indexes/test_host_matrix.py"),
     "tests/live_archive/test_situations.py",
-    _FLEET,
-    _KILLS,
     *(f"tests/unit/mig/test_mig_{name}.py" for name in ("export", "faults", "properties")),
     "tests/unit/nvidia_smi/test_facts_damage.py",
 )
@@ -302,8 +307,8 @@ PARTS = (
     # Skipped without a kubelet next to the programs of the control plane.
     Part("kubelet", "test-long", (_KUBELET,), minutes=5.0, cores=0.4, memory=2.0, suites=("sid",)),
     # site.yml and upgrade.yml killed at random points; as root, for a file system that is full.
-    Part("kills", "test-long", (_KILLS,), marked="plays"),
-    Part("upgrade_fleet", "test-long", (_FLEET, *_REMEDIES), marked="plays"),
+    Part("kills", "test-long", (_KILLS,), effort="thorough", marked="plays"),
+    Part("upgrade_fleet", "test-long", (_FLEET, *_REMEDIES), effort="thorough", marked="plays"),
     Part("accept", "test-long", (_ACCEPT,), marked="plays", optional="PyTorch"),
     Part("upgrade", "test-long", (_scenario("upgrade"),), memory=3.0, suites=("slurm", "slurm_sid")),
     Part(

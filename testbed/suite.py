@@ -67,7 +67,7 @@ def run_parts(
     """
     began = time.monotonic()
     report(f"\n{len(parts)} parts; output of each in {settings.LOGS}/part-NAME.log")
-    waiting = sorted(parts, key=lambda part: part.minutes, reverse=True)
+    waiting = sorted(parts, key=lambda part: part.expected, reverse=True)
     running: dict[Future[Outcome], Part] = {}
     outcomes: list[Outcome] = []
     memory = memory_available() - _MEMORY_KEPT_FREE
