@@ -77,7 +77,8 @@ def reading(action: Any, module: str, arguments: Mapping[str, Any], variables: d
         found = action._execute_module(name, dict(arguments), task_vars=variables)
     finally:
         task.check_mode, task.no_log = before
-    read: dict[str, Any] = plain(found)
+    # A stage may return what was read, and Ansible's own error of a failed module can be in no variable.
+    read: dict[str, Any] = plain({key: value for key, value in found.items() if key != "exception"})
     return read
 
 

@@ -17,7 +17,7 @@ from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_containers.en
 from ansible_collections.gpu.fleet.plugins.plugin_utils._roles.gpu_containers.plan import TOKEN, TOKEN_DIRECTORY
 
 from tests.conftest import ROOT
-from tests.unit.containers.test_container_plan import GPU, SMI, listed, ours, record, toolkit
+from tests.unit.containers.test_container_plan import GPU, SMI, listed, ours, record, toolkit, variables
 from tests.unit.mock_modules import calls, mock_modules
 from tests.unit.plays import run_play
 
@@ -228,3 +228,33 @@ def test_a_container_that_docker_does_not_start_has_the_reason(tmp_path: Path) -
     output = training(tmp_path, {"community.docker.docker_container": f"result.update({failed!r})"})
     assert "container training: Error starting container 75e4: 500 Server Error" in output, output
     assert "error setting rlimit type 8: operation not permitted" in output
+
+
+def test_podman_is_read_where_its_unit_is_disabled(tmp_path: Path) -> None:
+    """`systemctl is-enabled` fails then, and Ansible's own error of a command can be in no variable."""
+    programs = {
+        "podman": 'test "$1" = --version && echo podman version 5.4.2 || echo "[]"',
+        "systemctl": "echo disabled; exit 1",
+    }
+    (tmp_path / "bin").mkdir()
+    for name, script in programs.items():
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    there = {**toolkit(), "runtimes": {"podman": {"installed": True}}}
+    (tmp_path / "facts.json").write_text(json.dumps({"nvidia_smi": SMI, "cuda": {"container_toolkit": there}}))
+    task = {
+        "gpu.fleet.role_plan": {"role": "gpu_containers", "stage": "host"},
+        "register": "planned",
+        "vars": variables({}, gpu_containers_engine="podman"),
+    }
+    play = {
+        "hosts": "localhost",
+        "connection": "local",
+        "gather_facts": False,
+        "vars": {"__common_facts_are_read": True},
+        "tasks": [GATHER, task, {"ansible.builtin.debug": {"msg": "{{ planned.podman }}"}}],
+    }
+    env = {**mock_modules(tmp_path, {**RECORD, **FACTS}), "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+    output = run_play(tmp_path, play, env=env)
+    assert '"stdout": "disabled"' in output
+    assert "Callback dispatch" not in output
