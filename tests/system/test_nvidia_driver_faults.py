@@ -86,7 +86,8 @@ def test_3_a_hold_of_another_admin_is_respected() -> None:
 
 def test_4_the_lock_of_another_apt_is_waited_for_and_then_named() -> None:
     lock = "f = open('/var/lib/dpkg/lock-frontend', 'w'); fcntl.lockf(f, fcntl.LOCK_EX)"
-    blocker = f"import fcntl, time; {lock}; time.sleep(60)"
+    # Until it is stopped: on a busy machine a minute passes before the module asks for the lock.
+    blocker = f"import fcntl, time; {lock}; time.sleep(600)"
     _on_host(f'systemd-run --unit=blocker python3 -c "{blocker}"; sleep 2')
     result = _replace(install=["nvidia-driver-pinning-580"], remove=["nvidia-driver-pinning-610"], lock_timeout=2)
     _on_host("systemctl stop blocker")
