@@ -48,7 +48,7 @@ def converge(params: Mapping[str, Any], host: Access, systemd: Systemd, check_mo
 
     fabric = params["fabric"]
     if not fabric and not params["gpus"]:
-        raise RunError("gpus is empty: it names no GPU to reset; all names those of the host", result)
+        raise RunError("gpus is empty: it names no GPU to reset; use all for all GPUs of the host", result)
     names = (*clients(params["clients"]), *((FABRIC_MANAGER,) if fabric else ()))
     try:
         with host.lock:
