@@ -36,7 +36,7 @@ options:
   gpus:
     description:
       - GPUs to reset, each by index, UUID or PCI bus id, or V(all). Each must match a GPU of the host.
-      - Required without O(fabric).
+      - Required without O(fabric). An empty list is refused, as it names no GPU.
     type: list
     elements: str
   fabric:
