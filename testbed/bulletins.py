@@ -90,12 +90,12 @@ def bulletin(document: Any, read: str) -> list[Bulletin]:
             if of_product == product and match and number_of and any(identity in fixed for fixed in fixes.values()):
                 by_branch[match[1]] = (number_of[1], identity)
         names = {
-            cve: tuple(branch for branch, (_, identity) in sorted(by_branch.items()) if identity not in fixed)
+            cve: tuple(branch for branch, (_version, identity) in sorted(by_branch.items()) if identity not in fixed)
             for cve, fixed in sorted(fixes.items())
-            if _CVE.fullmatch(cve) and any(identity in fixed for _, identity in by_branch.values())
+            if _CVE.fullmatch(cve) and any(identity in fixed for _version, identity in by_branch.values())
         }
         if names:
-            fixed_in = {branch: version for branch, (version, _) in sorted(by_branch.items())}
+            fixed_in = {branch: version for branch, (version, _identity) in sorted(by_branch.items())}
             rows.append(Bulletin(name, number, date, updated, read, fixed_in, names))
     return rows
 

@@ -10,7 +10,7 @@ import re
 import subprocess
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from ansible_collections.gpu.fleet.plugins.plugin_utils._planning.contract import Ask, Plan, Reading, command
@@ -384,6 +384,12 @@ def test_what_loader_and_facts_do_not_find_is_refused(
     assert len(found) == len(words) and all(word in text for word, text in zip(words, found, strict=True))
 
 
+def reading(asked: Ask, name: str) -> Reading:
+    found = asked.readings[name]
+    assert isinstance(found, tuple)
+    return found
+
+
 def test_stages_ask_for_what_the_host_has() -> None:
     variables = {**_load("cuda", "defaults"), TABLES: CUDA_TABLES}
     cuda_facts = {"driver": DRIVER, "alternatives": {}, "toolkits": []}
@@ -395,7 +401,7 @@ def test_stages_ask_for_what_the_host_has() -> None:
     read = {"compiler": {"rc": 127}, "offers": {"rc": 0, "stdout": offered}}
     simulated = PLANNERS["cuda"].stages["plan"](variables, known, {**given, **read})
     assert isinstance(simulated, Ask)
-    _module, arguments = cast("Reading", simulated.readings["simulation"])
+    _module, arguments = reading(simulated, "simulation")
     assert arguments["argv"][2:5] == ["apt-get", "--simulate", "--no-install-recommends"]
     damaged = {**known, "gpu_fleet_managed": {"cuda": recorded(("/usr/local/cuda-13.0/bin",))}}
     again = PLANNERS["cuda"].stages["plan"](variables, damaged, {**given, **read, "simulation": {"rc": 0}})
@@ -412,5 +418,5 @@ def test_dnf_simulates_with_fresh_package_lists_only() -> None:
     assert isinstance(plan(variables, known, {**read, "lists": "cached"}), Plan)
     simulated = plan(variables, known, {**read, "lists": "fresh"})
     assert isinstance(simulated, Ask)
-    module, arguments = cast("Reading", simulated.readings["simulation"])
+    module, arguments = reading(simulated, "simulation")
     assert (module, arguments["name"]) == ("dnf", ["cuda-toolkit-13-0", "gcc-c++"])

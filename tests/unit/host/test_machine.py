@@ -174,7 +174,8 @@ def repository(host: dict[str, Any], name: str, **variables: Any) -> list[str]:
     data = RoleData.read()
     values = {**data.defaults(["nvidia_repository"]), **data.role_values["nvidia_repository"], **variables}
     values["nvidia_repository_repositories"] = [name]
-    (plan,) = cast("list[Plan]", PLANNER.stages["plan"](values, host, {}))
+    plans: list[Plan] = cast("Any", PLANNER.stages["plan"](values, host, {}))
+    (plan,) = plans
     return list(plan.refusals)
 
 

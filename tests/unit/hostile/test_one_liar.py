@@ -395,7 +395,7 @@ class _Site(host_facts.ActionModule):
     def _gathered(self, roles: Any, values: Any, variables: Any) -> Any:
         return self._returned
 
-    def _read(self, argv: Any, variables: Any) -> dict[str, Any]:
+    def _read(self, asked: Any, variables: Any) -> dict[str, Any]:
         return {}
 
 

@@ -170,9 +170,11 @@ class Server:
             return io.BytesIO(self.key.encode()), {"status": 200, "msg": "OK"}
         return None, {"status": self.key, "msg": f"HTTP Error {self.key}: it is so"}
 
-    def __call__(self, repository: Mapping[str, Any] = APT, check: bool = False, **options: Any) -> dict[str, Any]:
+    def __call__(
+        self, repository: Mapping[str, Any] | None = None, check: bool = False, **options: Any
+    ) -> dict[str, Any]:
         """One run of the module."""
-        arguments = {"host": "gpu7", "repository": dict(repository), **options}
+        arguments = {"host": "gpu7", "repository": dict(repository or APT), **options}
         return run_module(signed_repository, self.monkeypatch, arguments, check)
 
     def contents(self) -> dict[str, str]:

@@ -58,9 +58,9 @@ UBUNTU_26 = system("Ubuntu", "26.04")
 AMAZON = system("Amazon", "2023", "RedHat")
 
 
-def host(of: Mapping[str, Any] = DEBIAN, **given: Any) -> dict[str, Any]:
+def host(of: Mapping[str, Any] | None = None, **given: Any) -> dict[str, Any]:
     packages = {name: [{"version": "99.0"}] for name in given.pop("packages", ())}
-    return known(of, packages=packages, **given)
+    return known(of or DEBIAN, packages=packages, **given)
 
 
 def preflight(
