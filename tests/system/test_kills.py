@@ -28,13 +28,14 @@ for one in "$@"; do [ ! -d "$one" ] || given="$given $(ls "$one")"; done
 /usr/bin/dpkg "$@"
 status=$?
 case "$given" in *--unpack*VICTIM*) ;; *) exit $status ;; esac
-# The whole run: apt, the module and their shells, up to the connection.
+# apt, the module and their shells, up to the connection, or the module alone. The highest first, which reports nothing.
 pid=$PPID
-while [ "$pid" -gt 1 ] && ! grep --quiet sshd "/proc/$pid/comm"; do
-    parent=$(cut --delimiter=' ' --fields=4 "/proc/$pid/stat")
-    kill -9 "$pid"
-    pid=$parent
+all=
+while [ "$pid" -gt 1 ] && ! grep --quiet UNTIL "/proc/$pid/comm"; do
+    all="$pid $all"
+    pid=$(cut --delimiter=' ' --fields=4 "/proc/$pid/stat")
 done
+kill -9 $all
 END
 chmod +x /srv/dpkg
 """
@@ -47,6 +48,8 @@ CASES = {
     "nvidia_dcgm": ("k-driver", "datacenter-gpu-manager-4-core", ["nvidia_dcgm"]),
 }
 """By role: the host, a package of its transaction, and the roles that run."""
+CONNECTION, MODULE = "sshd", "^sh$"
+"""What is killed up to: a connection that is lost leaves the host, a module that is killed is a failed task."""
 
 
 def play(name: str, host: str, variables: dict[str, object] | None = None) -> Result:
@@ -93,14 +96,15 @@ def _hosts() -> Iterator[None]:
     play("testbed/playbooks/destroy.yml", "")
 
 
-@pytest.mark.parametrize("role", CASES)
-def test_a_host_is_as_before_after_a_kill_inside_a_transaction(role: str) -> None:
+@pytest.mark.parametrize(("role", "until"), [*((role, CONNECTION) for role in CASES), ("nvidia_driver", MODULE)])
+def test_a_host_is_as_before_after_a_kill_inside_a_transaction(role: str, until: str) -> None:
     host, victim, roles = CASES[role]
     before = packages(host), left(host)
-    on_host(host, DPKG.replace("VICTIM", victim))
+    on_host(host, DPKG.replace("VICTIM", victim).replace("UNTIL", f"'{until}'"))
     killed = play("playbooks/site.yml", host, {"gpu_fleet_roles": roles})
     on_host(host, "rm /etc/apt/apt.conf.d/99kill")
     assert killed.status != 0, killed.output[-3000:]
+    assert ("nothing was rolled back" in " ".join(killed.output.split())) == (until == MODULE), killed.output[-3000:]
     unpacked = {name for name, state in packages(host).items() if state == "iU"}
     assert any(name.startswith(victim) for name in unpacked), packages(host)
 

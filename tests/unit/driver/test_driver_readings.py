@@ -333,6 +333,21 @@ def test_the_build_log_is_part_of_the_failure() -> None:
     result = asked("failure", host, {**found, "logs": {}, "error": begun, "with_stderr": True})
     assert (result["was_changed"], result["undo"]) == (False, {})
     assert result["why"].startswith("no space x x ") and result["why"].endswith(" x...") and len(result["why"]) < 410
+    assert result["as_is"] == ""
+
+
+def test_nothing_is_rolled_back_after_a_module_that_did_not_report() -> None:
+    """As ansible-core reports a module that the kernel has killed: of what it has changed nothing is known."""
+    killed = {"failed": True, "msg": "No start of json char found", "module_stdout": "", "module_stderr": "Killed\n"}
+    found = {**_INSTALLED, "host": "gpu1", "with_stderr": False, "transaction": {"changed": False}, "logs": {}}
+    result = asked("failure", facts(DEBIAN), {**found, "error": {**killed, "rc": 137}})
+    assert result["why"] == "a module was killed or crashed (status 137)"
+    assert result["as_is"].startswith("nothing was rolled back")
+    crashed = {"failed": True, "msg": "'NoneType' has no len()"}
+    result = asked("failure", facts(DEBIAN), {**found, "transaction": crashed, "error": crashed})
+    assert result["as_is"].startswith("nothing was rolled back")
+    refused = {**crashed, "begun": False}
+    assert asked("failure", facts(DEBIAN), {**found, "transaction": refused, "error": refused})["as_is"] == ""
 
 
 def test_a_reboot_that_cannot_help_is_refused() -> None:

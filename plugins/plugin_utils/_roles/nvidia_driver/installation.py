@@ -46,6 +46,10 @@ TABLES = (*_OWN, BLACKLIST, DAEMON, RUNFILES, FINGERPRINTS, SAVED)
 _OF_PROBE = re.compile("(?:[0-9]+:)?([0-9]{3}(?:[.][0-9]+)+)")
 _BUILD_TOOLS = ("dkms", "gcc", "make", "kmod")
 _LONGEST_ERROR = 400
+_AS_IS = (
+    "nothing was rolled back, as it is unknown how far the change went; run this playbook again, which continues it or "
+    "says how to repair the packages first"
+)
 _CHANGES = re.compile("(?:Inst|Remv) ([^ ]+)")
 _BUILD = re.compile("(?m)^(nvidia[^/,]*)[/,] ?([^,]+), ([^,]+), [^:]+: installed")
 _DAEMON_UNIT, _IMEX_UNIT = "nvidia-persistenced.service", "nvidia-imex.service"
@@ -305,11 +309,15 @@ def failure(found: Mapping[str, Any], version: str) -> dict[str, Any]:
     """Why the change has failed, and what restores the packages.
 
     `error` of `found` is the failed result, which of package_transaction has what it began, `transaction` the result of
-    the change, where it was made.
+    the change, where it was made. After a module that was killed or crashed nobody knows how far the change went: the
+    host and its record stay `as_is`, as after a lost connection.
     """
     error, transaction = found["error"], found["transaction"]
+    killed = "module_stdout" in error or bool(transaction.get("failed") and "begun" not in transaction)
     # Of the message of role_plan, which begins with the host.
     message = str(error.get("msg") or "no reason given").strip().removeprefix(f"{found['host']}: ")
+    if "module_stdout" in error:
+        message = f"a module was killed or crashed (status {error.get('rc', 'unknown')})"
     errors = str(error.get("stderr") or "").strip() if found["with_stderr"] else ""
     if len(errors) > _LONGEST_ERROR:
         errors = errors[: _LONGEST_ERROR - 3].rsplit(" ", 1)[0] + "..."
@@ -318,6 +326,7 @@ def failure(found: Mapping[str, Any], version: str) -> dict[str, Any]:
         "why": f"{message} {errors}".strip(),
         "undo": (error if "begun" in error else transaction).get("undo") or {},
         "was_changed": bool(error.get("begun", transaction.get("changed", False))),
+        "as_is": _AS_IS if killed else "",
     }
 
 
