@@ -207,7 +207,8 @@ def test_all_nodes_are_upgraded_and_in_service() -> None:
 def test_slurm_has_the_gpus_that_the_role_wrote() -> None:
     for name in NODES:
         gres = on(name, "cat", "/etc/slurm/gres.conf").splitlines()
-        assert gres[1:] == ["AutoDetect=off", *(f"Name=gpu Type=h200 File=/dev/nvidia{number}" for number in (0, 1))]
+        gpu = "Name=gpu Type=h200 File=/dev/nvidia"
+        assert gres[1:] == ["AutoDetect=off", f"{gpu}0 Links=-1,18", f"{gpu}1 Links=18,-1"]
     listed = on(CONTROLLER, "srun", "--nodes=4", "--gres=gpu:h200:2", "nvidia-smi", "-L")
     assert listed.count("NVIDIA H200") == 8
 
