@@ -312,7 +312,7 @@ PARTS = (
     Part("kills", "test-long", (_KILLS,), effort="thorough", marked="plays"),
     Part("upgrade_fleet", "test-long", (_FLEET, *_REMEDIES), effort="thorough", minutes=60.0, marked="plays"),
     Part("accept", "test-long", (_ACCEPT,), marked="plays", optional="PyTorch"),
-    Part("upgrade", "test-long", (_scenario("upgrade"),), memory=3.0, suites=("slurm", "slurm_sid")),
+    Part("upgrade", "test-long", (_scenario("upgrade"),), minutes=60.0, memory=3.0, suites=("slurm", "slurm_sid")),
     Part(
         "remediate",
         "test-long",
@@ -344,7 +344,7 @@ PARTS = (
     Part("accept_hosts", "test-long", _system("accept"), minutes=18.8, cores=0.4, memory=2.0, suites=_TRIXIE),
     Part("real_gpu", "test-long", _system("real_gpu"), minutes=6.0, cores=0.6, memory=2.0, suites=_DEBIAN),
     Part("trays", "test-long", _system("trays"), minutes=17.0, cores=0.5, memory=3.0, suites=_TRIXIE),
-    Part("pull", "test-long", _system("pull"), memory=2.0, suites=_DEBIAN),
+    Part("pull", "test-long", _system("pull"), minutes=15.0, memory=2.0, suites=_DEBIAN),
     Part("mps", "test-long", _system("mps"), minutes=1.8, cores=0.5, memory=2.5, suites=_DEBIAN),
     # Skipped without the sources of enroot and pyxis, see the test.
     Part("enroot", "test-long", _system("enroot"), memory=1.5, suites=("slurm",)),
