@@ -48,7 +48,7 @@ _BUILD_TOOLS = ("dkms", "gcc", "make", "kmod")
 _LONGEST_ERROR = 400
 _AS_IS = (
     "nothing was rolled back, as it is unknown how far the change went; run this playbook again, which continues it or "
-    "says how to repair the packages first"
+    "reports how to repair the packages first"
 )
 _CHANGES = re.compile("(?:Inst|Remv) ([^ ]+)")
 _BUILD = re.compile("(?m)^(nvidia[^/,]*)[/,] ?([^,]+), ([^,]+), [^:]+: installed")
