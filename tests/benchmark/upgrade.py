@@ -16,7 +16,7 @@ from typing import Any
 from ansible_collections.gpu.fleet.plugins.plugin_utils._fleet.rolling_run import gate, plan_run
 
 from tests.benchmark.report import Table
-from tests.benchmark.site import SETTINGS, used
+from tests.benchmark.site import SETTINGS, own_process, used
 from tests.conftest import ROOT
 from tests.unit.site.mock_host import run_site
 from tests.unit.upgrade.test_rolling_plan import fleet
@@ -50,6 +50,7 @@ def run(directory: Path, size: int) -> tuple[Any, ...]:
         "gpu_fleet_upgrade_batch": "25%",
     }
     hosts = {f"node{number}": (host(True), variables) for number in range(size)}
+    own_process(directory)
     before, _peak = used()
     done = run_site(directory, hosts, playbook=ROOT / "playbooks" / "upgrade.yml", env=SETTINGS)
     if done.rc != 0:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.benchmark import site as bench
 from tests.conftest import ROOT
 from tests.unit.plays import run_play
 from tests.unit.site.converged import NVIDIA_SMI, RECORDS, VERSION, WITHOUT_CONTAINER, converged
@@ -383,3 +384,9 @@ def test_without_the_observation_nothing_is_done(tmp_path: Path) -> None:
     play = {"hosts": "localhost", "gather_facts": False, "tasks": [{"ansible.builtin.import_tasks": str(tasks)}]}
     printed = run_play(tmp_path, play, "--start-at-task", "Set the result of the health check")
     assert "ok=0 " in printed and "skipped=2 " in printed
+
+
+def test_the_bench_measures_ansible_itself(tmp_path: Path) -> None:
+    """A run from the server of the tests would cost nothing there."""
+    _hosts, first, run, last, *_ratios = bench.measure(tmp_path, 1)
+    assert run > first > 0.1 and last > 0.1
