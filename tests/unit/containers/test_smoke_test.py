@@ -33,10 +33,10 @@ esac
 """
 
 
-def run(
+def play_of(
     directory: Path, engine: str, version: str = "26.1", specified: Sequence[str] = (), **variables: Any
-) -> tuple[list[str], dict[str, Any]]:
-    """The command lines of the containers, and the fact with what they saw."""
+) -> dict[str, Any]:
+    """A play of the smoke test on a host with two GPUs, whose mock engines note their calls."""
     programs = directory / "bin"
     programs.mkdir()
     for name in ("docker", "podman"):
@@ -59,6 +59,21 @@ def run(
             **variables,
         },
     }
+    return {
+        "hosts": "localhost",
+        "connection": "local",
+        "gather_facts": False,
+        "vars": {"ansible_python_interpreter": sys.executable},
+        "environment": {"PATH": f"{programs}:/usr/bin:/bin"},
+        "tasks": [role],
+    }
+
+
+def run(
+    directory: Path, engine: str, version: str = "26.1", specified: Sequence[str] = (), **variables: Any
+) -> tuple[list[str], dict[str, Any]]:
+    """The command lines of the containers, and the fact with what they saw."""
+    play = play_of(directory, engine, version, specified, **variables)
     written = {
         "ansible.builtin.copy": {
             "content": "{{ nvidia_container_toolkit_seen | to_json }}",
@@ -66,16 +81,8 @@ def run(
             "mode": "0644",
         }
     }
-    play = {
-        "hosts": "localhost",
-        "connection": "local",
-        "gather_facts": False,
-        "vars": {"ansible_python_interpreter": sys.executable},
-        "environment": {"PATH": f"{programs}:/usr/bin:/bin"},
-        "tasks": [role, written],
-    }
-    run_play(directory, play)
-    return (programs / "calls").read_text().splitlines(), json.loads((directory / "seen").read_text())
+    run_play(directory, {**play, "tasks": [*play["tasks"], written]})
+    return (directory / "bin/calls").read_text().splitlines(), json.loads((directory / "seen").read_text())
 
 
 @pytest.mark.parametrize(
@@ -119,3 +126,20 @@ def test_a_device_is_requested_by_a_name_that_the_specification_has(tmp_path: Pa
     variables: dict[str, Any] = {"nvidia_container_toolkit_smoke_requests": [[GPU], [MIG]]}
     calls, _output = run(tmp_path, "docker", specified=["0", "1:0", "all"], **variables)
     assert [call.split()[4] for call in calls] == ["--device=nvidia.com/gpu=0", "--device=nvidia.com/gpu=1:0"]
+
+
+@pytest.mark.parametrize(("missing", "changed"), [(False, 0), (True, 1)])
+def test_check_mode_predicts_the_image_and_starts_nothing(missing: bool, changed: int, tmp_path: Path) -> None:
+    play = play_of(tmp_path, "docker", nvidia_container_toolkit_smoke_archive="/srv/image.tar")
+    if missing:
+        engine = tmp_path / "bin/docker"
+        engine.write_text(engine.read_text().replace("    *gpu=all*", '    "image inspect "*) exit 1 ;;\n    *gpu=all*', 1))
+    printed = run_play(tmp_path, play, "--check")
+    assert f"changed={changed} " in printed
+    assert [call.split()[:2] for call in (tmp_path / "bin/calls").read_text().splitlines()] == [["image", "inspect"]]
+
+
+def test_check_mode_refuses_a_gpu_that_the_host_does_not_have(tmp_path: Path) -> None:
+    play = play_of(tmp_path, "docker", nvidia_container_toolkit_smoke_requests=[[7]])
+    with pytest.raises(AssertionError, match="7"):
+        run_play(tmp_path, play, "--check")
