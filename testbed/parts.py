@@ -146,8 +146,8 @@ _THOROUGH = (
 _TRIXIE = ("trixie",)
 _DEBIAN = ("bookworm", "trixie")
 _FOUR = (*_DEBIAN, "ubuntu2404", "el9")
-# Of the hosts of `package_managers` in molecule/inventory.
-_PACKAGE_MANAGERS = (*_TRIXIE, "el9")
+# Of the groups of molecule/inventory that test-ci limits a scenario to.
+_CI_SUITES = {"package_managers": (*_TRIXIE, "el9"), "dnf_host": ("el9",)}
 
 PARTS = (
     # On each change.
@@ -236,7 +236,7 @@ PARTS = (
         minutes=17.9,
         cores=0.5,
         memory=2.0,
-        ci_hosts="package_managers",
+        ci_hosts="dnf_host",
         suites=_FOUR,
     ),
     Part(
@@ -369,7 +369,7 @@ def for_target(part: Part, target: Target) -> Part:
     """The part as a target runs it: on all hosts of its scenario, which take longer, except in test-ci."""
     if not part.ci_hosts:
         return part
-    return replace(part, suites=_PACKAGE_MANAGERS) if target == "test-ci" else replace(part, ci_hosts="", minutes=0.0)
+    return replace(part, suites=_CI_SUITES[part.ci_hosts]) if target == "test-ci" else replace(part, ci_hosts="", minutes=0.0)
 
 
 def parts_of(target: Target) -> tuple[Part, ...]:
