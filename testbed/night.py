@@ -57,7 +57,7 @@ def write(path: Path, record: Record) -> None:
 
 def with_outcome(record: Record, outcome: Outcome, now: datetime, commit: str) -> Record:
     """The record after a part ended. One that failed, or of which every test was skipped, keeps its entry."""
-    if outcome.status or "passed" not in outcome.closing:
+    if outcome.result != "passed":
         return record
     passed = Passed(now.strftime("%Y-%m-%dT%H:%MZ"), commit, round(outcome.seconds / 60, 1))
     return {**record, outcome.part.name: passed}

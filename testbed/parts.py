@@ -369,7 +369,11 @@ def for_target(part: Part, target: Target) -> Part:
     """The part as a target runs it: on all hosts of its scenario, which take longer, except in test-ci."""
     if not part.ci_hosts:
         return part
-    return replace(part, suites=_CI_SUITES[part.ci_hosts]) if target == "test-ci" else replace(part, ci_hosts="", minutes=0.0)
+    return (
+        replace(part, suites=_CI_SUITES[part.ci_hosts])
+        if target == "test-ci"
+        else replace(part, ci_hosts="", minutes=0.0)
+    )
 
 
 def parts_of(target: Target) -> tuple[Part, ...]:

@@ -54,6 +54,13 @@ class Outcome:
     untested: tuple[str, ...]
     failures: tuple[str, ...]
 
+    @property
+    def result(self) -> str:
+        """A part of which every test was skipped has proved nothing, and did not pass."""
+        if self.status:
+            return "FAILED"
+        return "passed" if "passed" in self.closing else "skipped"
+
 
 def run_parts(
     parts: Sequence[Part], prepared: Future[None] | None, ended: Callable[[Outcome], None] = lambda _outcome: None
@@ -246,9 +253,8 @@ def summary(outcomes: Sequence[Outcome], seconds: float) -> list[str]:
     """The lines at the end: a table of the parts, those that took long, what was not tested here, and what failed."""
     rows = [("part", "tests", "minutes", "of CPU", "result")]
     for outcome in outcomes:
-        result = "passed" if outcome.status == 0 else "FAILED"
         minutes = f"{outcome.seconds / 60:.1f}", f"{outcome.cpu_seconds / 60:.1f}"
-        rows.append((outcome.part.name, str(outcome.tests), *minutes, result))
+        rows.append((outcome.part.name, str(outcome.tests), *minutes, outcome.result))
     total = sum(outcome.tests for outcome in outcomes)
     cpu_minutes = sum(outcome.cpu_seconds for outcome in outcomes) / 60
     rows.append(("all", str(total), f"{seconds / 60:.1f}", f"{cpu_minutes:.1f}", ""))

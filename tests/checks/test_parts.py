@@ -356,6 +356,12 @@ def test_a_part_is_summed_up_with_its_tests_and_what_was_skipped(tmp_path: Path)
     assert not any("longer" in line for line in lines)
 
 
+def test_a_part_whose_tests_were_all_skipped_has_not_passed() -> None:
+    part = parts.Part("kubelet", "test-long", ("tests/unit",))
+    (line,) = suite.summary([suite.Outcome(part, 0, 60.0, 6.0, "5 skipped in 60.00s", 5, (), ())], 60.0)[2:3]
+    assert line.split() == ["kubelet", "5", "1.0", "0.1", "skipped"]
+
+
 @pytest.mark.parametrize(
     ("minutes", "noted"),
     [(4.0, []), (3.9, ["  some: 5.0 minutes, 3.9 in testbed/parts.py"]), (6.0, []), (0.0, [])],
