@@ -128,18 +128,13 @@ def test_a_device_is_requested_by_a_name_that_the_specification_has(tmp_path: Pa
     assert [call.split()[4] for call in calls] == ["--device=nvidia.com/gpu=0", "--device=nvidia.com/gpu=1:0"]
 
 
-@pytest.mark.parametrize(("missing", "changed"), [(False, 0), (True, 1)])
-def test_check_mode_predicts_the_image_and_starts_nothing(missing: bool, changed: int, tmp_path: Path) -> None:
+def test_check_mode_starts_nothing(tmp_path: Path) -> None:
     play = play_of(tmp_path, "docker", nvidia_container_toolkit_smoke_archive="/srv/image.tar")
-    if missing:
-        engine = tmp_path / "bin/docker"
-        engine.write_text(engine.read_text().replace("    *gpu=all*", '    "image inspect "*) exit 1 ;;\n    *gpu=all*', 1))
-    printed = run_play(tmp_path, play, "--check")
-    assert f"changed={changed} " in printed
-    assert [call.split()[:2] for call in (tmp_path / "bin/calls").read_text().splitlines()] == [["image", "inspect"]]
+    assert "changed=0 " in run_play(tmp_path, play, "--check")
+    assert not (tmp_path / "bin/calls").exists()
 
 
 def test_check_mode_refuses_a_gpu_that_the_host_does_not_have(tmp_path: Path) -> None:
     play = play_of(tmp_path, "docker", nvidia_container_toolkit_smoke_requests=[[7]])
-    with pytest.raises(AssertionError, match="7"):
+    with pytest.raises(AssertionError, match="there is no GPU or MIG device 7"):
         run_play(tmp_path, play, "--check")
