@@ -9,9 +9,12 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import shutil
 import subprocess
 import tarfile
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -118,13 +121,23 @@ SHARED_IMAGES = (CONTAINER_IMAGE, VENDORS_IMAGE, *PAYLOAD_IMAGES)
 CONTAINER_TAG = "localhost/gpu-fleet/demo:latest"
 
 
+@contextmanager
+def _scratch() -> Iterator[str]:
+    """A directory for a build. One that fails may leave a mount in it, whose removal must not hide the failure."""
+    directory = tempfile.mkdtemp(prefix="image-", dir=settings.CACHE)
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
 def build(image: Image) -> None:
     """Build an image unless podman has it."""
     exists = ["podman", "image", "exists", image.name]
     if subprocess.run(exists, env=settings.environment(), capture_output=True, check=False).returncode == 0:
         return
     log = f"image-{image.kind}-{image.suite}"
-    with tempfile.TemporaryDirectory(prefix="image-", dir=settings.CACHE) as scratch:
+    with _scratch() as scratch:
         tarball = Path(scratch) / "root.tar"
         if image.kind == "host":
             _write_overlay(Path(scratch) / "overlay.tar")

@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from testbed import images
+from testbed import images, settings
+from testbed.progress import CommandError
 from tests.checks.controllers import controllers, pythons
 from tests.checks.sanity import sanity_passes
 from tests.checks.tools import ROOT, VENV, ToolError, check, environment, project_files, run
@@ -55,6 +58,22 @@ def test_every_python_found_is_the_version_it_is_found_as() -> None:
     assert sys.version_info[:2] in pythons()
     for (major, minor), python in pythons().items():
         assert run([python, "--version"]).startswith(f"Python {major}.{minor}.")
+
+
+def test_an_image_that_fails_reports_why_although_its_directory_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mount of the build that stayed cannot be removed."""
+
+    def refused(path: str | bytes, *_arguments: object, **_options: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", path)
+
+    (tmp_path / "cache").mkdir()
+    monkeypatch.setattr(settings, "CACHE", tmp_path / "cache")
+    with pytest.raises(CommandError, match="no space"), images._scratch() as scratch:
+        (Path(scratch) / "file").touch()
+        monkeypatch.setattr(os, "unlink", refused)
+        raise CommandError("no space")
 
 
 def test_images_of_extracted_packages_have_only_hooks_that_mmdebstrap_runs() -> None:
