@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ DIRECTORY = "tests/system/docker"
 HOSTS = ("dk-deb12", "dk-deb13")
 OPTIONS = {"live-restore": True, "log-driver": "local"}
 DAEMON_FILE = "/etc/docker/daemon.json"
+DROP_IN = "/run/systemd/system/docker.service.d/50-test.conf"
 IMAGE = "localhost/gpu-fleet/demo:latest"
 JOB = ("python3", "-c", "import time; time.sleep(86400)")
 ARCHIVED = {"docker_images": [{"name": IMAGE, "archive": "/opt/testbed/container.tar"}]}
@@ -114,14 +116,41 @@ def test_a_file_that_is_not_json_is_refused_and_left_alone() -> None:
     lay(json.dumps(OPTIONS))
 
 
+@contextlib.contextmanager
+def drop_in(text: str) -> Iterator[None]:
+    """Lines for the section Service of docker.service on both hosts."""
+    for host in HOSTS:
+        on_host(host, "mkdir", "-p", str(Path(DROP_IN).parent))
+        on_host(host, "tee", DROP_IN, text=f"[Service]\n{text}\n")
+        on_host(host, "systemctl", "daemon-reload")
+    yield
+    for host in HOSTS:
+        on_host(host, "rm", DROP_IN)
+        on_host(host, "systemctl", "daemon-reload")
+
+
 def test_options_that_the_daemon_cannot_start_with_are_rolled_back() -> None:
     broken = {**OPTIONS, "storage-driver": "nonsense"}
-    result = docker(broken)
+    # systemd waits between its own attempts; the unit is `activating` meanwhile.
+    with drop_in("RestartSec=60"):
+        result = docker(broken)
     assert {host: result.recap[host].failed for host in HOSTS} == dict.fromkeys(HOSTS, 1)
     assert "Docker does not start with the new" in message(result)
     assert "nonsense" in message(result)
     assert [daemon_options(host) for host in HOSTS] == [OPTIONS, OPTIONS]
     assert {on_host(host, "systemctl", "is-active", "docker") for host in HOSTS} == {"active"}
+
+
+def test_the_run_waits_for_a_daemon_that_systemd_still_starts() -> None:
+    for host in HOSTS:
+        on_host(host, "systemctl", "stop", "docker.service")
+    with drop_in("ExecStartPre=/bin/sleep 40"):
+        for host in HOSTS:
+            on_host(host, "systemctl", "start", "--no-block", "docker.service")
+        result = docker()
+        assert {on_host(host, "systemctl", "is-active", "docker") for host in HOSTS} == {"active"}
+    assert result.status == 0, result.output[-6000:]
+    assert docker().changed == dict.fromkeys(HOSTS, 0)
 
 
 def test_an_unknown_option_never_reaches_the_daemon_that_can_check() -> None:
