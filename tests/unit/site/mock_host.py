@@ -185,16 +185,11 @@ class SiteRun:
         return next(line.partition(":")[2] for line in self.output.splitlines() if re.match(rf"{host} +: ok=", line))
 
     def failure(self, host: str) -> str:
-        """The message of the host's failure; of one in a task on another host, what follows the error of a module."""
-        for begin, lines in (
-            (f"fatal: [{host}]", self.output.splitlines()),
-            (f"fatal: [{host} -> ", reversed(self.output.splitlines())),
-        ):
-            for line in lines:
-                if line.startswith(begin):
-                    message: str = json.loads(line.partition("=> ")[2])["msg"]
-                    return message
-        return ""
+        """The message of the host's last failure, which may explain the one of a module before it."""
+        own, delegated = f"fatal: [{host}]", f"fatal: [{host} -> "
+        lines = [line for line in self.output.splitlines() if line.startswith((own, delegated))]
+        message: str = json.loads(lines[-1].partition("=> ")[2])["msg"] if lines else ""
+        return message
 
 
 def run_site(
