@@ -30,7 +30,6 @@ import pytest
 from ansible.module_utils import basic
 from ansible.module_utils.common import warnings
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.gpu.fleet.plugins import module_utils as shared_modules
 from ansible_collections.gpu.fleet.plugins import modules as plugin_modules
 from ansible_collections.gpu.fleet.plugins.module_utils._change import reset_run
 from ansible_collections.gpu.fleet.plugins.module_utils._common import resets, runner
@@ -51,9 +50,11 @@ MODULES: dict[str, ModuleType] = {
     name: importlib.import_module(f"{plugin_modules.__name__}.{name}")
     for _finder, name, _is_package in pkgutil.iter_modules(plugin_modules.__path__)
 }
-# All of them now: one that a run is the first to import would keep that run's bench.
-for _finder, _name, _is_package in pkgutil.walk_packages(shared_modules.__path__, f"{shared_modules.__name__}."):
-    importlib.import_module(_name)
+# All of them now: one that a run is the first to import would keep that run's bench. The directories have no
+# __init__.py, so that pkgutil finds none of their files.
+for _path in sorted((ROOT / "plugins" / "module_utils").rglob("*.py")):
+    _name = _path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")
+    importlib.import_module(f"ansible_collections.gpu.fleet.{_name}")
 CALLS_AT_MOST = 3000
 """Maximum number of programs that one run may start: the longest plan over two GPUs takes some 40."""
 
@@ -733,6 +734,7 @@ SUBJECTS: tuple[Subject, ...] = (
             {"gather": ["packages", "managed"]},
             {"gather": ["system", "managed"], "users": ["root"], "secrets": {"docker": "correct-horse"}},
             {"gather": ["managed"], "directories": ["/var/lib/docker", "/etc"]},
+            {"gather": [], "reads": {"files": ["{root}/etc/old.conf"], "commands": [["systemctl", "--version"]]}},
         ),
         _file_host,
         ("root",),

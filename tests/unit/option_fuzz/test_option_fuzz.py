@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
@@ -96,6 +97,14 @@ def _strings(value: Any) -> list[str]:
 
 def test_every_module_is_here() -> None:
     assert {subject.name for subject in SUBJECTS} == set(MODULES) - ON_THE_CONTROLLER
+
+
+def test_no_run_is_the_first_to_import_a_part_of_a_module(tmp_path: Path) -> None:
+    for subject in SUBJECTS:
+        before = {*sys.modules}
+        for options in subject.bases:
+            run(subject, tmp_path, options, False)
+        assert not [name for name in {*sys.modules} - before if ".gpu.fleet." in name], subject
 
 
 @pytest.mark.parametrize("subject", SUBJECTS, ids=str)
