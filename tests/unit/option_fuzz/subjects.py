@@ -55,8 +55,11 @@ MODULES: dict[str, ModuleType] = {
 for _path in sorted((ROOT / "plugins" / "module_utils").rglob("*.py")):
     _name = _path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")
     importlib.import_module(f"ansible_collections.gpu.fleet.{_name}")
-CALLS_AT_MOST = 3000
-"""Maximum number of programs that one run may start: the longest plan over two GPUs takes some 40."""
+CALLS_AT_MOST = 4000
+"""Maximum number of programs that one run may start.
+
+The longest plan over two GPUs takes some 40; host_facts runs each command that it is asked for, here up to 3000.
+"""
 
 _CONTAINERD = ROOT / "tests" / "unit" / "files" / "fixtures" / "containerd" / "1.7-kubernetes" / "dump.toml"
 
