@@ -64,6 +64,8 @@ def evaluated(templar: Any, value: Any) -> Any:
 
 
 _PACKAGE_MANAGERS = ("apt", "dnf")
+_ABSENT = "is not a directory"
+"""What `find` warns of a path that does not exist or is a file. From ansible-core 2.19 on a warning is an object."""
 
 
 def reading(action: Any, module: str, arguments: Mapping[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
@@ -79,6 +81,9 @@ def reading(action: Any, module: str, arguments: Mapping[str, Any], variables: d
         task.check_mode, task.no_log = before
     # A stage may return what was read, and Ansible's own error of a failed module can be in no variable.
     read: dict[str, Any] = plain({key: value for key, value in found.items() if key != "exception"})
+    if module == "find" and "warnings" in read:
+        # That a directory is not there is an answer, not a reason to warn.
+        read["warnings"] = [warning for warning in read["warnings"] if _ABSENT not in str(warning)]
     return read
 
 

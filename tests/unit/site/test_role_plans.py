@@ -259,6 +259,26 @@ def test_role_plan_knows_check_mode_and_warns_once_by_name_of_the_host(tmp_path:
 
 
 @pytest.mark.plays
+def test_a_directory_that_is_not_there_is_no_warning(tmp_path: Path) -> None:
+    """Of the real `find`, which warns of each one; Docker's plan looks for a snap and for drop-ins of others."""
+    role = ROOT / "roles" / "docker"
+    play = {
+        "hosts": "localhost",
+        "connection": "local",
+        "gather_facts": False,
+        "vars": {
+            **yaml.safe_load((role / "defaults/main.yml").read_text(encoding="utf-8")),
+            "ansible_facts": {**FACTS, "gpu_fleet_managed": {}, "packages": {}, "kernel": "6.1"},
+            "__common_facts_are_read": True,
+        },
+        "tasks": [{"gpu.fleet.role_plan": {"role": "docker", "facts": {"asks": True}}}],
+    }
+    printed = run_play(tmp_path, play, "-vvv")
+    assert "Using module file" in printed and "/find.py" in printed, printed
+    assert "failed=0" in printed and "WARNING]: Skipped" not in printed, printed
+
+
+@pytest.mark.plays
 def test_role_plan_observes_the_host_unless_its_playbook_or_another_role_has(tmp_path: Path) -> None:
     asks: dict[str, Any] = {"gpu.fleet.role_plan": {"role": "gpu_health", "observe": ["gpus", "cuda", "managed"]}}
     shown = (
