@@ -11,7 +11,8 @@ module: package_transaction
 short_description: Install and remove packages in one transaction, with rollback
 version_added: 1.0.0
 description:
-  - Made for the role P(gpu.fleet.nvidia_driver#role) of this collection; its options may change in any version.
+  - Made for the roles P(gpu.fleet.docker#role), P(gpu.fleet.gpu_workload#role) and P(gpu.fleet.nvidia_driver#role) of
+    this collection; its options may change in any version.
   - Installs and removes packages in one transaction of apt or dnf, for example to replace one driver by another.
     M(ansible.builtin.apt) and M(ansible.builtin.dnf) install or remove, but not both at once.
   - Plans the transaction, downloads the packages, and only then changes anything. A plan that removes packages which
@@ -47,10 +48,16 @@ options:
   remove:
     description:
       - Packages to remove, unless packages of O(install) need them. Packages that are not installed are ignored.
-      - With apt their configuration is removed, too. Dependencies that nothing needs any more stay, also with dnf.
+      - Dependencies that nothing needs any more stay.
     type: list
     elements: str
     default: []
+  purge:
+    description:
+      - Whether apt also removes the configuration of removed packages. Packages of Docker in Debian and Ubuntu delete
+        all images and containers with it.
+    type: bool
+    default: true
   stream:
     description: The stream of a module of dnf to enable first, as V(module:stream). Empty leaves streams unchanged.
     type: str
@@ -191,6 +198,7 @@ HOST = HostFiles()
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "install": {"type": "list", "elements": "str", "default": []},
     "remove": {"type": "list", "elements": "str", "default": []},
+    "purge": {"type": "bool", "default": True},
     "stream": {"type": "str", "default": ""},
     "module": {"type": "str", "default": ""},
     "release_holds": {"type": "list", "elements": "str", "default": []},

@@ -82,7 +82,7 @@ def reading(action: Any, module: str, arguments: Mapping[str, Any], variables: d
     # A stage may return what was read, and Ansible's own error of a failed module can be in no variable.
     read: dict[str, Any] = plain({key: value for key, value in found.items() if key != "exception"})
     if module == "find" and "warnings" in read:
-        # That a directory is not there is an answer, not a reason to warn.
+        # A missing directory is a result, not a reason to warn.
         read["warnings"] = [warning for warning in read["warnings"] if _ABSENT not in str(warning)]
     return read
 

@@ -229,3 +229,19 @@ def test_a_registry_that_is_taken_out_is_invalidated(registry: dict[str, Any]) -
     assert docker().status == 0
     assert registry["registry"] not in on_host("dk-deb12", "cat", "/root/.docker/config.json")
     assert on_host("dk-deb12", "find", "/etc/docker/certs.d", "-name", "ca.crt") == ""
+
+
+def test_an_engine_of_others_goes_in_the_transaction_that_brings_docker() -> None:
+    """Of podman's command docker. Images, settings and the container outlive Debian's engine, which is not purged."""
+    for host in HOSTS:
+        on_host(host, "apt-get", "--yes", "--no-install-recommends", "install", "podman-docker")
+        assert "podman" in on_host(host, "docker", "--version")
+    refused = docker()
+    assert {host: refused.recap[host].failed for host in HOSTS} == dict.fromkeys(HOSTS, 1)
+    assert "docker_replace" in message(refused)
+    replaced = docker(docker_replace=["podman-docker"])
+    assert replaced.status == 0, replaced.output[-6000:]
+    assert [daemon_options(host) for host in HOSTS] == [OPTIONS, OPTIONS]
+    for host in HOSTS:
+        assert "podman" not in on_host(host, "docker", "--version")
+        assert IMAGE in on_host(host, "docker", "images", "--format", "{{.Repository}}:{{.Tag}}")

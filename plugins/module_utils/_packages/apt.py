@@ -32,8 +32,7 @@ QUERY = ("dpkg-query", "--show", "--showformat", "${db:Status-Abbrev}\t${Package
 # apt never changes packages on hold, not even ours: holds are ignored here, and unmanaged ones refused in the plan.
 _APT = (
     *("apt-get", "--quiet", "--yes", "--no-install-recommends", "--allow-downgrades", "--allow-change-held-packages"),
-    # Purge configuration files with a package: a pin left in /etc by nvidia-driver-pinning would stay in effect.
-    *("--purge", "-o", "APT::Ignore-Hold=true"),
+    *("-o", "APT::Ignore-Hold=true"),
     # Mirrors and content delivery networks fail for seconds; with a pause between the attempts, as dnf does by default.
     *("-o", "Acquire::Retries=5"),
 )
@@ -311,7 +310,9 @@ def _command(
     request: PackageRequest, along: Sequence[str] = (), gone: Sequence[str] = (), simulate: bool = False
 ) -> list[str]:
     names = [*request.install, *along, *(f"{name}-" for name in gone)]
-    return [*_APT, *_sources(request), *(("--simulate",) if simulate else _lock(request)), "install", *names]
+    # A pin left in /etc by nvidia-driver-pinning would stay in effect.
+    options = [*(("--purge",) if request.purge else ()), *_sources(request)]
+    return [*_APT, *options, *(("--simulate",) if simulate else _lock(request)), "install", *names]
 
 
 def _sources(request: PackageRequest) -> list[str]:

@@ -48,16 +48,17 @@ class PackageRequest:
 
     A package of another architecture than the host's has it in its name, as apt or dnf writes it: `name:i386`,
     `name.i686`. `install` has `name` or `name=version`, where the version may have wildcards. Packages in `remove` are
-    removed unless `install` needs them. `stream` is `module:stream` of dnf; without one, `module` is the name of a
-    module whose stream is reset. Holds of `release_holds` are ours to change. `upgrade` moves installed packages to the
-    newest version that `install` allows. `repair` continues although packages are half installed. `rollback` is one of
-    ROLLBACKS, `save_directory` where packages are saved for it, `sources` are paths of such packages, which are there
-    in addition to the repositories. `preferences` is the directory of apt's preferences, empty for the host's
-    own. `lock_timeout` is in seconds.
+    removed unless `install` needs them; with `purge`, apt removes their configuration too. `stream` is `module:stream`
+    of dnf; without one, `module` is the name of a module whose stream is reset. Holds of `release_holds` are ours to
+    change. `upgrade` moves installed packages to the newest version that `install` allows. `repair` continues although
+    packages are half installed. `rollback` is one of ROLLBACKS, `save_directory` where packages are saved for it,
+    `sources` are paths of such packages, which are there in addition to the repositories. `preferences` is the
+    directory of apt's preferences, empty for the host's own. `lock_timeout` is in seconds.
     """
 
     install: tuple[str, ...] = ()
     remove: tuple[str, ...] = ()
+    purge: bool = True
     stream: str = ""
     module: str = ""
     release_holds: tuple[str, ...] = ()

@@ -51,6 +51,7 @@ def parse_request(params: Mapping[str, Any]) -> PackageRequest:
     return PackageRequest(
         install=tuple(params["install"]),
         remove=tuple(params["remove"]),
+        purge=params["purge"],
         stream=params["stream"],
         module=params["module"],
         release_holds=tuple(params["release_holds"]),

@@ -277,6 +277,22 @@ def test_what_is_needed_stays_although_it_was_to_go() -> None:
     assert plan.remove == {"nvidia-settings": "535.1-1"}
 
 
+@pytest.mark.parametrize("purge", [True, False])
+def test_configuration_stays_where_it_is_not_to_be_purged(purge: bool) -> None:
+    """A purge of Debian's packages of Docker deletes all images and containers."""
+    removal = f"{'Purg' if purge else 'Remv'} docker-engine [26.1-1]\n"
+    host = Host(
+        [
+            ("dpkg-query", _installed(docker_engine="ii 26.1-1")),
+            ("depends", _output("docker-ce\n")),
+            ("--simulate", _output("Inst docker-ce (28.0-1 x)\n" + removal)),
+        ]
+    )
+    request = PackageRequest(install=("docker-ce",), remove=("docker-engine",), purge=purge)
+    assert apt.plan(request, host).remove == {"docker-engine": "26.1-1"}
+    assert {"--purge" in command.split() for command in host.asked if "--simulate" in command} == {purge}
+
+
 def test_what_is_needed_goes_down_with_what_needs_it() -> None:
     # NVIDIA's packages depend on "this version or newer" of each other: apt would leave a newer library in place.
     before = _installed(driver_cuda="hi 610.57.04-1", libnvidia_ml1="hi 610.57.04-1", libnvidia_egl="ii 1.1.13-1")
@@ -803,6 +819,7 @@ def test_the_plan_is_made_with_planned_preferences_in_place_of_the_file_and_all_
 _PARAMS: dict[str, Any] = {
     "install": ["pkg=2.0"],
     "remove": [],
+    "purge": True,
     "stream": "",
     "module": "",
     "release_holds": [],
