@@ -239,8 +239,14 @@ def test_an_engine_of_others_goes_in_the_transaction_that_brings_docker() -> Non
     refused = docker()
     assert {host: refused.recap[host].failed for host in HOSTS} == dict.fromkeys(HOSTS, 1)
     assert "docker_replace" in message(refused)
+    given = {**ARCHIVED, "docker_daemon_options": OPTIONS, "docker_replace": ["podman-docker"]}
+    predicted = play("docker.yml", "--check", "--extra-vars", json.dumps(given))
+    assert predicted.status == 0, predicted.output[-6000:]
+    assert all(predicted.changed[host] > 0 for host in HOSTS)
+    assert all("podman" in on_host(host, "docker", "--version") for host in HOSTS)
     replaced = docker(docker_replace=["podman-docker"])
     assert replaced.status == 0, replaced.output[-6000:]
+    assert docker(docker_replace=["podman-docker"]).changed == dict.fromkeys(HOSTS, 0)
     assert [daemon_options(host) for host in HOSTS] == [OPTIONS, OPTIONS]
     for host in HOSTS:
         assert "podman" not in on_host(host, "docker", "--version")
